@@ -10,6 +10,7 @@
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
 #include "app/cli/text_table.h"
+#include "app/gui/panels/lessons_handout.h"
 #include "app/lesson/play.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
@@ -21,7 +22,8 @@ namespace {
 struct LessonFlags {
   std::vector<std::string> names;
   std::vector<std::string> folders;  // of lessons, beside the program's own
-  bool check = false, answers = false, quantities = false;
+  std::string handout;               // a file to write one to
+  bool check = false, answers = false, notes = false, quantities = false;
 };
 
 // A file, or the name of one in presets/lessons or in a folder of the user's.
@@ -122,12 +124,38 @@ struct Printer {
     for (const auto& row : m.rows) fmt::print("    {}: {}\n", row.name, row.predicted);
     fmt::print("\n");
   }
+  void operator()(const lesson::ShownFilm& f) const {
+    if (!f.film) return;
+    fmt::print("Moving picture: {}\n", f.film->title);
+    for (const double share : {.25, .5, .75})
+      fmt::print("    at {}: {}\n", sim::format(sim::Seconds{share * f.film->end}),
+                 f.film->says(share * f.film->end));
+    fmt::print("\n");
+  }
+  void operator()(const lesson::ShownSeries& s) const {
+    TextTable table{{{"grows with a power of", TextTable::Align::left},
+                     {"time claimed"},
+                     {"predicted"},
+                     {"memory claimed"},
+                     {"predicted"}},
+                    {}};
+    const auto power = [](std::optional<double> exponent) {
+      return exponent ? fmt::format("{:.2f}", *exponent) : "";
+    };
+    for (const auto& row : s.rows)
+      table.rows.push_back({row.what, power(row.time_claimed), power(row.time_predicted),
+                            power(row.memory_claimed), power(row.memory_predicted)});
+    fmt::print("{}\n`ridgepoint measure {}` measures them on this machine.\n\n", table.text(), s.name);
+  }
   void operator()(const lesson::ShownGoal& g) const {
-    fmt::print("  [{}] {} ({})\n", g.holds ? 'x' : ' ', lesson::plain(g.words), g.numbers);
+    const std::string_view tier =
+        g.tier == lesson::Tier::bronze ? "" : lesson::kTiers[static_cast<std::size_t>(g.tier)];
+    fmt::print("  [{}] {}{}{} ({})\n", g.holds ? 'x' : ' ', tier, tier.empty() ? "" : ": ",
+               lesson::plain(g.words), g.numbers);
   }
 };
 
-ExitCode play(const std::filesystem::path& file, bool answers) {
+ExitCode play(const std::filesystem::path& file, bool answers, bool notes) {
   const lesson::Lesson lesson = lesson::load_lesson(file);
   lesson::Predictions predictions;
   fmt::print("{}\n{}\n\n", lesson.title, lesson.chapter);
@@ -138,6 +166,9 @@ ExitCode play(const std::filesystem::path& file, bool answers) {
     for (const lesson::ShownBlock& block : shown.blocks) std::visit(Printer{answers}, block);
     for (const std::string& failure : shown.failures) fmt::print(stderr, "ridgepoint: {}\n", failure);
     if (!step.take_home.empty()) fmt::print("  => {}\n\n", step.take_home);
+    if (notes)
+      for (const lesson::ShownParagraph& note : shown.notes)
+        fmt::print("  [{}]\n\n", lesson::plain(note.words));
   }
   return ExitCode::fine;
 }
@@ -172,12 +203,22 @@ ExitCode run(LessonFlags flags) {
   for (const std::filesystem::path& folder : own) lesson::require_lesson_folder(folder);
   std::vector<std::filesystem::path> folders = own;
   folders.insert(folders.begin(), lesson::lesson_directory());
+  if (flags.names.empty() && !flags.handout.empty())
+    throw UsageError("--handout is of one lesson: NAME --handout FILE.html");
   if (flags.names.empty() && !flags.check) return list_lessons(folders);
   std::vector<std::filesystem::path> files;
   for (const std::string& name : flags.names) files.push_back(lesson_file(name, folders));
   // Who names a folder wants to know of that.
   if (flags.check) return check(files.empty() ? lesson::lesson_files(own.empty() ? folders : own) : files);
-  for (const auto& file : files) play(file, flags.answers);
+  if (!flags.handout.empty()) {
+    if (files.size() != 1) throw UsageError("--handout is of one lesson: NAME --handout FILE.html");
+    lesson::Predictions predictions;
+    write_file(flags.handout,
+               handout(lesson::load_lesson(files[0]), predictions, {flags.answers, flags.notes}));
+    fmt::print("{}\n", flags.handout);
+    return ExitCode::fine;
+  }
+  for (const auto& file : files) play(file, flags.answers, flags.notes);
   return ExitCode::fine;
 }
 
@@ -186,10 +227,12 @@ ExitCode run(LessonFlags flags) {
 void add_lesson(CLI::App& program, Invocation& invocation) {
   const auto flags = std::make_shared<LessonFlags>();
   CLI::App* command = program.add_subcommand(
-      "lesson", describe("List the lessons, read one as text, or check what a lecturer wrote.",
-                         {"ridgepoint lesson", "ridgepoint lesson cost-of-a-step --answers",
-                          "ridgepoint lesson check my_lesson.md", "ridgepoint lesson --check",
-                          "ridgepoint lesson check --lessons my_class", "ridgepoint lesson --quantities"}));
+      "lesson",
+      describe("List the lessons, read one as text, or check what a lecturer wrote.",
+               {"ridgepoint lesson", "ridgepoint lesson cost-of-a-step --answers",
+                "ridgepoint lesson check my_lesson.md", "ridgepoint lesson --check",
+                "ridgepoint lesson check --lessons my_class",
+                "ridgepoint lesson pipeline --handout pipeline.html", "ridgepoint lesson --quantities"}));
   command->add_option("LESSON", flags->names, "a lesson's name or file; `check` before them checks")
       ->type_name("NAME|FILE");
   command->add_option("--lessons", flags->folders, "a folder of lessons beside the program's own")
@@ -197,6 +240,11 @@ void add_lesson(CLI::App& program, Invocation& invocation) {
   command->add_flag("--check", flags->check,
                     "play every step and say what is wrong; all lessons where none is named");
   command->add_flag("--answers", flags->answers, "with the answers, as the model computes them");
+  command->add_flag("--notes", flags->notes, "with the lecturer's notes");
+  command
+      ->add_option("--handout", flags->handout,
+                   "write it as one page to print: formulas, numbers, pictures and room for answers")
+      ->type_name("FILE.html");
   command->add_flag("--quantities", flags->quantities, "what the expressions of a lesson may name");
   command->callback([flags, &invocation] { invocation.run = [flags] { return run(*flags); }; });
 }

@@ -83,7 +83,8 @@ void Commands::handle_shortcuts() {
   const bool typing = ImGui::GetIO().WantTextInput;
   for (const Command& command : commands_) {
     if (command.shortcut == ImGuiKey_None || (typing && is_typing(command.shortcut))) continue;
-    if (!ImGui::IsKeyChordPressed(command.shortcut)) continue;
+    // Commands share a key where one can be done at a time.
+    if (!ImGui::IsKeyChordPressed(command.shortcut) || !is_enabled(command)) continue;
     invoke(command.id);
     return;
   }

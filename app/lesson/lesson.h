@@ -1,5 +1,6 @@
 // A lesson as data: presets/lessons/*.md, whose grammar presets/lessons/README.md describes.
 #pragma once
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "app/lesson/expression.h"
+#include "app/lesson/film.h"
 #include "sim/preset_error.h"
 
 namespace app::lesson {
@@ -72,21 +74,39 @@ struct Measurement {
   std::vector<Expression> quantities;
   int line = 0;
 };
+// How well a mission is done: silver has the goals of bronze too, gold all.
+enum class Tier { bronze, silver, gold };
+inline constexpr std::array<std::string_view, 3> kTiers = {"bronze", "silver", "gold"};
+
 // What a mission asks for.
 struct Goal {
+  Tier tier = Tier::bronze;
   Words words;
   Expression holds;
   int line = 0;
 };
 
-using Block = std::variant<Paragraph, Formula, Question, Plot, Table, Measurement, Goal>;
+// A series of runs on this machine, presets/series: exponents of growth as claimed, predicted and measured.
+struct Series {
+  std::string name;
+  int line = 0;
+};
+// Drawn from the step's plan.
+struct MovingPicture {
+  FilmKind kind{};
+  int line = 0;
+};
+
+using Block =
+    std::variant<Paragraph, Formula, Question, Plot, Table, Measurement, Goal, Series, MovingPicture>;
 
 struct Step {
   std::string title;
   Changes set;        // of the scenario as the step before left it
   std::string panel;  // that is shown beside; empty: none
   std::vector<Block> blocks;
-  std::vector<std::string> notes, hints;  // the lecturer's; a mission's, one at a time
+  std::vector<Paragraph> notes;    // for the lecturer alone
+  std::vector<std::string> hints;  // a mission's, one at a time
   std::string take_home;
   Changes solution;  // of a mission: one that reaches its goals
   int line = 0;

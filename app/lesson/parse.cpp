@@ -62,6 +62,7 @@ class Reader {
     front_matter();
     for (; line_ < lines_.size(); ++line_) body_line(trimmed(lines_[line_]));
     end_paragraph();
+    if (notes_from_ > 0) notes_without_end();
     if (lesson_.steps.empty()) fail("has no step: a line that begins with \"## \" begins one");
     finish_questions();
     return std::move(lesson_);
@@ -124,7 +125,12 @@ class Reader {
   }
 
   void body_line(std::string_view line) {
-    if (line.starts_with("## ")) {
+    if (notes_from_ > 0 && line == ":end") {
+      end_paragraph();
+      notes_from_ = 0;
+    } else if (notes_from_ > 0 && (line.starts_with("## ") || line.starts_with(":"))) {
+      notes_without_end();
+    } else if (line.starts_with("## ")) {
       end_paragraph();
       Step& begun = lesson_.steps.emplace_back();
       begun.title = trimmed(line.substr(3));
@@ -150,10 +156,20 @@ class Reader {
   }
 
   void end_paragraph() {
-    if (!paragraph_.empty())
-      step().blocks.push_back(Paragraph{words(paragraph_, paragraph_line_), bullet_, paragraph_line_});
+    if (!paragraph_.empty()) {
+      Paragraph paragraph{words(paragraph_, paragraph_line_), bullet_, paragraph_line_};
+      if (notes_from_ > 0)
+        step().notes.push_back(std::move(paragraph));
+      else
+        step().blocks.push_back(std::move(paragraph));
+    }
     paragraph_.clear();
     bullet_ = false;
+  }
+
+  [[noreturn]] void notes_without_end() const {
+    fail_at(notes_from_,
+            "the notes that begin here do not end: paragraphs and \"- \" bullets, then a line :end");
   }
 
   Step& step() { return lesson_.steps.back(); }
@@ -166,14 +182,16 @@ class Reader {
         {"ask", &Reader::ask},         {"answer", &Reader::answer}, {"choice", &Reader::choice},
         {"because", &Reader::because}, {"plot", &Reader::plot},     {"table", &Reader::table},
         {"measure", &Reader::measure}, {"take", &Reader::take},     {"note", &Reader::note},
-        {"hint", &Reader::hint},       {"goal", &Reader::goal},     {"solution", &Reader::solution}};
+        {"hint", &Reader::hint},       {"goal", &Reader::goal},     {"solution", &Reader::solution},
+        {"notes", &Reader::notes},     {"silver", &Reader::silver}, {"gold", &Reader::gold},
+        {"film", &Reader::film},       {"series", &Reader::series}};
     const auto found = kDirectives.find(word);
     if (found == kDirectives.end()) {
       std::vector<std::string_view> names;
       for (const auto& [name, read] : kDirectives) names.push_back(name);
       fail(fmt::format("\":{}\" is none of :{}", word, fmt::join(names, ", :")));
     }
-    if (rest.empty()) fail(fmt::format(":{} says nothing behind it", word));
+    if (rest.empty() && word != "notes") fail(fmt::format(":{} says nothing behind it", word));
     (this->*found->second)(rest);
   }
 
@@ -185,18 +203,38 @@ class Reader {
   }
   void panel(std::string_view rest) { step().panel = rest; }
   void take(std::string_view rest) { step().take_home = rest; }
-  void note(std::string_view rest) { step().notes.emplace_back(rest); }
+  void note(std::string_view rest) { step().notes.push_back({words(rest, number()), false, number()}); }
+  void notes(std::string_view rest) {
+    if (!rest.empty())
+      fail(":notes stands alone, before the lines of the notes; a note of one line is :note WORDS");
+    notes_from_ = number();
+  }
   void hint(std::string_view rest) { step().hints.emplace_back(rest); }
   void formula(std::string_view rest) { step().blocks.push_back(Formula{expression(rest), number()}); }
   void measure(std::string_view rest) { step().blocks.push_back(Measurement{expressions(rest), number()}); }
-  void goal(std::string_view rest) {
+  void goal(std::string_view rest) { goal_of(Tier::bronze, rest); }
+  void silver(std::string_view rest) { goal_of(Tier::silver, rest); }
+  void gold(std::string_view rest) { goal_of(Tier::gold, rest); }
+  void goal_of(Tier tier, std::string_view rest) {
     const std::size_t equals = rest.find(" if ");
     if (equals == std::string_view::npos)
-      fail(":goal WORDS if COMPARISON, as :goal It fits if peak_memory <= capacity");
+      fail("is not of the form WORDS if COMPARISON, as :goal It fits if peak_memory <= capacity");
     Expression holds = expression(rest.substr(equals + 4));
     if (!holds.is_comparison()) fail("a goal is a comparison: <, <=, > or >=");
     step().blocks.push_back(
-        Goal{words(trimmed(rest.substr(0, equals)), number()), std::move(holds), number()});
+        Goal{tier, words(trimmed(rest.substr(0, equals)), number()), std::move(holds), number()});
+  }
+
+  void film(std::string_view rest) {
+    const auto kind = film_kind_from_name(rest);
+    if (!kind) fail(fmt::format("\"{}\" is none of {}", rest, fmt::join(kFilmNames, ", ")));
+    step().blocks.push_back(MovingPicture{*kind, number()});
+  }
+  void series(std::string_view rest) {
+    const std::vector<std::string> names = sim::preset_names(sim::PresetKind::series);
+    if (std::ranges::find(names, rest) == names.end())
+      fail(fmt::format("\"{}\" is no series; there are {}", rest, fmt::join(names, ", ")));
+    step().blocks.push_back(Series{std::string(rest), number()});
   }
 
   void ask(std::string_view rest) {
@@ -378,6 +416,7 @@ class Reader {
   std::string paragraph_;
   bool bullet_ = false;
   int paragraph_line_ = 0;
+  int notes_from_ = 0;  // the line of the :notes that is read; 0: none is
 };
 
 }  // namespace

@@ -10,8 +10,11 @@
 #include "app/cli/flags.h"
 #include "app/cli/scenario_flags.h"
 #include "app/gui/desktop.h"
+#include "runtime/this_machine.h"
 #include "sim/plan/legality.h"
+#include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
+#include "sim/scenario/scenario_series.h"
 
 namespace app::lesson {
 namespace {
@@ -134,7 +137,40 @@ struct Shower {
   }
 
   ShownBlock operator()(const Goal& g) const {
-    return ShownGoal{shown(g.words, situation), g.holds.in_numbers(situation), g.holds.holds(situation)};
+    return ShownGoal{g.tier, shown(g.words, situation), g.holds.in_numbers(situation),
+                     g.holds.holds(situation)};
+  }
+
+  ShownBlock operator()(const MovingPicture& picture) const {
+    const auto calibration = cli::calibration_of(situation.scenario.hardware);
+    const sim::Report& predicted = *situation.predictions.of(situation.scenario);
+    return ShownFilm{std::make_shared<const Film>(
+        make_film(picture.kind, situation.scenario, predicted, cli::pointer_to(calibration)))};
+  }
+
+  ShownBlock operator()(const Series& series) const {
+    const sim::SeriesSet set = sim::load_series_preset(series.name);
+    const auto here = runtime::cached_this_machine();
+    ShownSeries result{series.name, set.title, {}};
+    for (const sim::ScenarioSeries& one : set.series) {
+      if (!one.claim) continue;
+      ShownSeries::Row row{one.name,        one.varied, one.claim->says,   one.claim->why_apart,
+                           one.claim->time, {},         one.claim->memory, {}};
+      std::vector<double> x, time, memory;
+      for (const sim::SeriesPoint& point : one.points) {
+        if (!here || (stopped && stopped())) break;
+        sim::Scenario scenario = point.scenario;
+        scenario.hardware = here->hardware;
+        const auto report = situation.predictions.of(scenario);
+        x.push_back(point.x);
+        time.push_back(sim::step_time(*report).value);
+        memory.push_back(static_cast<double>(sim::working_memory(*report).value));
+      }
+      row.time_predicted = sim::power_of_growth(x, time);
+      row.memory_predicted = sim::power_of_growth(x, memory);
+      result.rows.push_back(std::move(row));
+    }
+    return result;
   }
 };
 
@@ -178,8 +214,8 @@ class Checker {
     if (!step.panel.empty() && !panels.empty() && std::ranges::find(panels, step.panel) == panels.end())
       add(step.line, fmt::format(":panel {} is none of {}", step.panel, fmt::join(panels, ", ")));
     for (const Block& block : step.blocks)
-      if (const auto* p = std::get_if<Paragraph>(&block); p && has_bare_figure(p->words))
-        add(p->line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
+      if (const auto* p = std::get_if<Paragraph>(&block)) check_figures(*p);
+    for (const Paragraph& note : step.notes) check_figures(note);
     try {
       const sim::Scenario scenario = scenario_at(lesson_, index);
       const ShownStep shown = show(lesson_, index, scenario, predictions_);
@@ -191,6 +227,11 @@ class Checker {
     } catch (const std::exception& error) {
       add(step.line, error.what());
     }
+  }
+
+  void check_figures(const Paragraph& p) {
+    if (has_bare_figure(p.words))
+      add(p.line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
   }
 
   // The second best must be clearly worse, or a guess decides.
@@ -213,17 +254,11 @@ class Checker {
   }
 
   void check_mission(const Step& step, const ShownStep& begun, const sim::Scenario& scenario) {
-    const auto reached = [](const ShownStep& shown) {
-      return std::ranges::all_of(shown.blocks, [](const ShownBlock& block) {
-        const auto* goal = std::get_if<ShownGoal>(&block);
-        return !goal || goal->holds;
-      });
-    };
     const bool has_goals = std::ranges::any_of(
         begun.blocks, [](const ShownBlock& block) { return std::holds_alternative<ShownGoal>(block); });
     if (!has_goals) return;
     if (step.solution.empty()) return add(step.line, "the mission has no :solution");
-    if (reached(begun)) add(step.line, "the mission is solved as it begins");
+    if (tier_reached(begun)) add(step.line, "the mission is solved as it begins");
     const sim::Scenario solved = predictions_.changed(scenario, step.solution, where(lesson_, step.line));
     std::size_t index = 0;
     while (&lesson_.steps[index] != &step) ++index;
@@ -240,6 +275,21 @@ class Checker {
 };
 
 }  // namespace
+
+std::optional<Tier> tier_reached(const ShownStep& step) {
+  std::optional<Tier> reached;
+  for (const Tier tier : {Tier::bronze, Tier::silver, Tier::gold}) {
+    bool any = false;
+    for (const ShownBlock& block : step.blocks) {
+      const auto* const goal = std::get_if<ShownGoal>(&block);
+      if (!goal || goal->tier != tier) continue;
+      if (!goal->holds) return reached;
+      any = true;
+    }
+    if (any) reached = tier;
+  }
+  return reached;
+}
 
 std::string plain(const ShownWords& words) {
   std::string text;
@@ -272,6 +322,11 @@ ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scen
                Predictions& predictions, const sim::Report* measured, const std::function<bool()>& stopped) {
   const Situation situation{scenario, predictions, measured};
   ShownStep result;
+  for (const Paragraph& note : lesson.steps[step].notes) try {
+      result.notes.push_back({shown(note.words, situation), note.bullet});
+    } catch (const std::exception& error) {
+      result.failures.push_back(where(lesson, note.line) + ": " + error.what());
+    }
   for (const Block& block : lesson.steps[step].blocks) {
     if (stopped && stopped()) break;
     try {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,17 +56,35 @@ struct ShownMeasurement {
   std::vector<Row> rows;
 };
 struct ShownGoal {
+  Tier tier = Tier::bronze;
   ShownWords words;
   std::string numbers;  // "31.2 % >= 40 %"
   bool holds = false;
 };
+struct ShownSeries {
+  std::string name, title;
+  // Exponents: of time, and of working memory. Predicted: of this machine, where it is known.
+  struct Row {
+    std::string what, varied, claim, why_apart;
+    std::optional<double> time_claimed, time_predicted, memory_claimed, memory_predicted;
+  };
+  std::vector<Row> rows;
+};
+struct ShownFilm {
+  std::shared_ptr<const Film> film;
+};
 using ShownBlock = std::variant<ShownParagraph, ShownFormula, ShownQuestion, ShownPlot, ShownTable,
-                                ShownMeasurement, ShownGoal>;
+                                ShownMeasurement, ShownGoal, ShownSeries, ShownFilm>;
 
 struct ShownStep {
   std::vector<ShownBlock> blocks;
+  std::vector<ShownParagraph> notes;  // for the lecturer alone
   std::vector<std::string> failures;  // of blocks that this scenario has no numbers for: each a sentence
 };
+
+// The best tier whose goals hold with those of all tiers below it; none where one of bronze does not, or
+// where there are no goals.
+std::optional<Tier> tier_reached(const ShownStep& step);
 
 // The scenario that a lesson begins with. Throws sim::PresetError.
 sim::Scenario first_scenario(const Lesson& lesson);

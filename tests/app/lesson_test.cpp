@@ -97,6 +97,14 @@ TEST_CASE("what is wrong with a lesson is named with its line") {
   CHECK_THAT(refusal_of("It is {mfu|loud}."), contains("none of percent, times, count"));
   CHECK_THAT(refusal_of(":plot mfu over workload.seq_len from 8k to 1k"), contains("to a greater one"));
   CHECK_THAT(refusal_of(":goal Fast if mfu"), contains("a goal is a comparison"));
+  CHECK_THAT(refusal_of(":film rings"),
+             contains("here.md:10: \"rings\" is none of memory, pipeline, ring, cache"));
+  CHECK_THAT(refusal_of(":series complexities"),
+             contains("\"complexities\" is no series; there are attention"));
+  CHECK_THAT(refusal_of(":notes\nFor me.\n"), contains("here.md:10: the notes that begin here do not end"));
+  CHECK_THAT(refusal_of(":notes\nFor me.\n:take It."), contains("then a line :end"));
+  CHECK_THAT(refusal_of(":notes here"), contains("a note of one line is :note WORDS"));
+  CHECK_THAT(refusal_of(":gold Fast if mfu"), contains("a goal is a comparison"));
   CHECK_THROWS_WITH(parse_lesson("no front", "x.md"), contains("x.md:1"));
   CHECK_THROWS_WITH(parse_lesson("---\ntitle: T\n---\n## S\n", "x.md"), contains("chapter: is missing"));
 }
@@ -125,6 +133,54 @@ TEST_CASE("the right answer of a question is computed by the model") {
   const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
   REQUIRE(shown.blocks.size() == 1);
   CHECK(std::get<ShownQuestion>(shown.blocks[0]).right == 1);
+}
+
+TEST_CASE(
+    "notes are the lecturer's: apart from the step, with its numbers, and their figures have sources too") {
+  const Lesson lesson = lesson_with(
+      "Read this.\n:notes\nWait {layers|count} seconds,\nno more.\n\n- Then go on.\n:end\nAnd this.");
+  Predictions predictions;
+  const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
+  REQUIRE(shown.notes.size() == 2);
+  CHECK(plain(shown.notes[0].words) == "Wait 32 seconds, no more.");
+  CHECK(shown.notes[1].bullet);
+  CHECK(shown.blocks.size() == 2);
+  CHECK_THAT(problems_of(lesson_with(":note It takes 30 % more."), predictions).front(),
+             contains("a figure without a source"));
+}
+
+TEST_CASE("a tier of a mission is reached with all below it, and none before bronze") {
+  const auto tier = [](bool bronze, bool silver, bool gold) {
+    ShownStep step;
+    step.blocks = {ShownGoal{Tier::bronze, {}, "", true}, ShownGoal{Tier::bronze, {}, "", bronze},
+                   ShownGoal{Tier::silver, {}, "", silver}, ShownGoal{Tier::gold, {}, "", gold}};
+    return tier_reached(step);
+  };
+  CHECK(tier(false, true, true) == std::nullopt);
+  CHECK(tier(true, false, true) == Tier::bronze);
+  CHECK(tier(true, true, false) == Tier::silver);
+  CHECK(tier(true, true, true) == Tier::gold);
+  CHECK(tier_reached({}) == std::nullopt);
+}
+
+TEST_CASE("every mission has three tiers, and its solution is gold") {
+  int missions = 0;
+  for (const auto& file : lesson_files(lesson_directory())) {
+    const Lesson lesson = load_lesson(file);
+    if (!lesson.mission) continue;
+    INFO(file.string());
+    ++missions;
+    std::set<Tier> tiers;
+    for (const Step& step : lesson.steps)
+      for (const Block& block : step.blocks)
+        if (const auto* goal = std::get_if<Goal>(&block)) tiers.insert(goal->tier);
+    CHECK(tiers.size() == kTiers.size());
+    Predictions predictions;
+    const sim::Scenario begun = scenario_at(lesson, 0);
+    const sim::Scenario solved = predictions.changed(begun, lesson.steps[0].solution, "the solution");
+    CHECK(tier_reached(show(lesson, 0, solved, predictions)) == Tier::gold);
+  }
+  CHECK(missions == 10);
 }
 
 TEST_CASE("every lesson plays from its first step to its last, and every mission can be won") {

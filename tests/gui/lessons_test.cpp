@@ -3,11 +3,14 @@
 
 #include <fstream>
 
+#include "app/gui/panels/lessons_handout.h"
+#include "app/gui/widgets/text.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
 using namespace app::gui;
+namespace lesson = app::lesson;
 
 namespace {
 
@@ -29,6 +32,10 @@ It has {layers|count} layers.
 :choice 1
 :choice 8
 :because One is enough to begin with.
+:notes
+Wait for {layers|count} seconds.
+:end
+:plot step_time over workload.seq_len from 1k to 4k
 :take Remember this line.
 
 ## The second step
@@ -144,4 +151,122 @@ TEST_CASE("a class's folder stands beside our lessons, and what is written to it
   state.reload();
   REQUIRE(state.entries.size() == ours + 2);
   CHECK_THAT(state.entries.front().problem, contains("wrong.md:1: begins with a line ---"));
+}
+
+TEST_CASE(
+    "presented, a lesson is walked through by arrows and on to the next of its chapter, in large type") {
+  Opened opened;
+  auto& state = opened.desktop.state<LessonsState>();
+  std::ofstream(opened.folder.path() / "t_next.md") << kLesson;
+  state.add_folder(opened.folder.path());
+  state.opened.clear();
+  state.reload();
+  const std::size_t first = *state.current;
+  Shell& shell = opened.desktop.shell();
+  opened.desktop.press(ImGuiKey_RightArrow);
+  CHECK(state.step == 0);  // arrows are the panels' own before
+  shell.commands().invoke("maximise.lessons");
+  opened.desktop.press(ImGuiKey_F11);
+  opened.desktop.settle_studies();
+  CHECK(text_size_of(shell.look(), TextRole::caption, "x").y >= 24);
+  CHECK(opened.desktop.says("The first step"));
+  CHECK_FALSE(opened.desktop.says("Large type"));
+  opened.desktop.press(ImGuiKey_RightArrow);
+  CHECK(state.step == 1);
+  opened.desktop.press(ImGuiKey_RightArrow);
+  CHECK(state.step == 0);
+  CHECK(*state.current == first + 1);
+  CHECK(state.open_now()->id == "t_next");
+  opened.desktop.press(ImGuiKey_RightArrow);
+  opened.desktop.press(ImGuiKey_RightArrow);  // behind the last there is nothing
+  CHECK(shell.view().maximised == "lessons");
+  CHECK(state.step == 1);
+  opened.desktop.press(ImGuiKey_PageUp);
+  opened.desktop.press(ImGuiKey_PageUp);
+  CHECK(*state.current == first);
+  CHECK(state.step == 1);
+  CHECK(shell.view().maximised == "lessons");
+  opened.desktop.press(ImGuiKey_Escape);
+  opened.desktop.frames(2);
+  CHECK(shell.view().maximised.empty());
+  CHECK_FALSE(state.presented());
+}
+
+TEST_CASE("the lecturer's notes stand in a window of their own, shown and hidden by a key") {
+  Opened opened;
+  CHECK_FALSE(opened.desktop.says("seconds."));
+  opened.desktop.press(ImGuiMod_Shift | ImGuiKey_N);
+  opened.desktop.frames(2);
+  CHECK(opened.desktop.says("32"));
+  CHECK(opened.desktop.says("seconds."));
+  const ImGuiWindow* const window = ImGui::FindWindowByName("For the lecturer");
+  REQUIRE(window);
+  CHECK(window->Active);
+  opened.desktop.press(ImGuiMod_Shift | ImGuiKey_N);
+  opened.desktop.frames(2);
+  CHECK_FALSE(opened.desktop.says("seconds."));
+}
+
+TEST_CASE("the best tier of a mission is kept and counted, and a worse one takes nothing away") {
+  const TemporaryFolder folder;
+  Opened opened;
+  auto& state = opened.desktop.state<LessonsState>();
+  state.settings = folder.path();
+  state.keep(*state.open_now(), lesson::Tier::silver);
+  state.keep(*state.open_now(), lesson::Tier::bronze);
+  const LessonProgress again = load_lesson_progress(folder.path());
+  CHECK(again.tiers.at("small") == lesson::Tier::silver);
+  CHECK(score_of(again) == 2);
+}
+
+TEST_CASE("a handout is one page with pictures and room for answers, and gives none away") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "small.md") << kLesson;
+  const lesson::Lesson small = lesson::load_lesson(folder.path() / "small.md");
+  lesson::Predictions predictions;
+  const std::string page = app::handout(small, predictions, {});
+  CHECK_THAT(page, contains("How many devices are there?"));
+  CHECK_THAT(page, contains("<svg"));
+  CHECK_THAT(page, contains("class=\"room\""));
+  CHECK_THAT(page, !contains("One is enough to begin with."));
+  CHECK_THAT(page, !contains("seconds."));
+  CHECK(page.find("Remember this line.") > page.find("When you have answered"));
+  for (const char* outside : {"href=", "src=", "@import", "url("}) CHECK_THAT(page, !contains(outside));
+  const std::string own = app::handout(small, predictions, {true, true});
+  CHECK_THAT(own, contains("One is enough to begin with."));
+  CHECK_THAT(own, contains("Wait for <b>32</b> seconds."));
+}
+
+TEST_CASE("a moving picture stands still until it is played, and then goes on to its end") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "moving.md";
+  std::ofstream(file) << "---\ntitle: T\nchapter: 1 B\nminutes: 1\nsystems: 24\nscenario: "
+                         "train-llama-3.1-8b-h100\n---\n\n## S\n\n"
+                         ":set strategy.pipeline_parallel=4, workload.global_batch_size=8\n:film pipeline\n";
+  Opened opened;
+  opened.desktop.shell().open(file);
+  opened.desktop.settle_studies();
+  opened.desktop.settle_studies();
+  auto& state = opened.desktop.state<LessonsState>();
+  CHECK(opened.desktop.says("8 micro-batches through 4 stages"));
+  REQUIRE(state.players.size() == 1);
+  opened.desktop.frames(30);
+  CHECK(state.players.begin()->second.share == 0);
+  state.players.begin()->second.playing = true;
+  opened.desktop.frames(2);
+  CHECK(state.next_frame.progress().running);
+  CHECK(state.players.begin()->second.share > 0);
+  opened.desktop.frames(60 * 11);
+  CHECK(state.players.begin()->second.share == 1);
+  CHECK_FALSE(state.players.begin()->second.playing);
+  CHECK(opened.desktop.says("0 of 4 stages work, 4 wait"));
+}
+
+TEST_CASE("exponents of growth are read from what the series of runs wrote") {
+  const GrowthByName growths = growth_from_json(
+      R"({"series": [{"name": "a", "growth": {"time_measured": 1.5, "memory_measured": 1}}, {"name": "b"}]})");
+  CHECK(growths.at("a").time_measured == 1.5);
+  CHECK_FALSE(growths.at("a").time_predicted.has_value());
+  CHECK_FALSE(growths.at("b").memory_measured.has_value());
+  CHECK_THROWS_WITH(growth_from_json("Killed"), contains("without its result"));
 }

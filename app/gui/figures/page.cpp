@@ -67,6 +67,10 @@ std::string in_script(std::string json) {
 
 }  // namespace
 
+std::string_view page_style() {
+  return kStyle;
+}
+
 std::string to_html(const sim::Report& report, std::span<const PanelFigures> panels) {
   const sim::Scenario& scenario = report.source.scenario;
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>" +

@@ -3,11 +3,15 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "app/gui/figures/figure.h"
 #include "sim/report/report.h"
 
 namespace app::gui {
+
+// Of all pages.
+std::string_view page_style();
 
 std::string to_html(const sim::Report& report, std::span<const PanelFigures> panels);
 

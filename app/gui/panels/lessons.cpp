@@ -9,9 +9,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <thread>
 
+#include "app/cli/executable.h"
 #include "app/cli/flags.h"
 #include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/lessons_figures.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/parts.h"
@@ -27,6 +30,8 @@ namespace {
 using Context = ContextWith<LessonsState>;
 using lesson::Span;
 
+constexpr const char* kPanel = "lessons";
+constexpr auto kFrame = std::chrono::milliseconds(30);
 constexpr auto kBetweenLooks = std::chrono::seconds(1);
 constexpr float kTextWidth = 760, kLessonWidth = 420, kLargeType = 1.75f;
 
@@ -50,6 +55,8 @@ void draw_words(const Look& look, const lesson::ShownWords& words, TextRole role
   const float space = text_size_of(look, role, " ").x;
   float x = left;
   bool first = true, gap = false;
+  // Its lines stand as close as those of plain text.
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {ImGui::GetStyle().ItemSpacing.x, look.px(1)});
   for (const lesson::ShownSpan& span : words) {
     const TextRole shown = span.kind == Span::Kind::bold   ? TextRole::title
                            : span.kind == Span::Kind::code ? TextRole::number
@@ -79,6 +86,13 @@ void draw_words(const Look& look, const lesson::ShownWords& words, TextRole role
       first = gap = false;
     }
   }
+  ImGui::PopStyleVar();
+}
+
+std::string title_of(lesson::Tier tier) {
+  std::string name(lesson::kTiers[static_cast<std::size_t>(tier)]);
+  name.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(name.front())));
+  return name;
 }
 
 class StepView {
@@ -153,19 +167,14 @@ class StepView {
     if (!(most > 0) || right <= left)
       return text_wrapped(look_, TextRole::caption, c_.mute, "Nothing to plot here.");
     const bool wide = least > 0 && most > 20 * least;
-    const ScaleUnit unit = unit_of(p, most);
+    const ScaleUnit unit = scale_of(measure_of(p.dimension, p.style), most);
     const std::string label = p.quantity + (*unit.name ? std::string(", ") + unit.name : "");
     Chart chart(look_, "##plot", {ImGui::GetContentRegionAvail().x, look_.px(230)},
                 logarithmic_axis(p.path.substr(p.path.find('.') + 1), left, right),
                 wide ? logarithmic_axis(label, least, most, unit) : linear_axis(label, most, unit));
     if (!chart) return;
-    static constexpr sim::BufferClass kColors[] = {sim::BufferClass::parameter, sim::BufferClass::activation,
-                                                   sim::BufferClass::optimizer, sim::BufferClass::kv_cache,
-                                                   sim::BufferClass::gradient};
     for (std::size_t i = 0; i < p.curves.size(); ++i) {
-      const ImU32 color = p.curves.size() == 1
-                              ? c_.predicted
-                              : c_.memory[static_cast<std::size_t>(kColors[i % std::size(kColors)])];
+      const ImU32 color = curve_color(c_, i, p.curves.size());
       std::vector<ChartPoint> line;
       for (const auto& [x, y] : p.curves[i].points) line.push_back({x, y});
       if (line.empty()) continue;
@@ -223,36 +232,88 @@ class StepView {
     }
   }
 
+  void operator()(const lesson::ShownFilm& f) {
+    if (!f.film) return;
+    FilmPlayer& player = state_.players[key()];
+    if (context_.frozen) player = {.6, false};
+    if (draw_film(look_, *f.film, player)) state_.next_frame.follow(ImGui::GetFrameCount());
+  }
+
+  void operator()(const lesson::ShownSeries& s) {
+    const StudyProgress& progress = state_.growth.progress();
+    if (state_.growth.result() && !progress.running && state_.growth.request().series == s.name)
+      state_.measured_growth[s.name] = *state_.growth.result();
+    const GrowthByName& measured = state_.measured_growth[s.name];
+    ImGui::BeginDisabled(state_.executable.empty());
+    if (primary_button(look_, progress.running ? "Stop" : "Measure it here",
+                       progress.running ? c_.bad : c_.measured)) {
+      if (progress.running)
+        state_.growth.cancel();
+      else
+        state_.growth.ask({state_.executable, s.name});
+    }
+    ImGui::EndDisabled();
+    if (progress.running)
+      text_wrapped(look_, TextRole::caption, c_.dim,
+                   "Short runs, one after the other: this takes a few minutes.");
+    if (!progress.failure.empty())
+      text_wrapped(look_, TextRole::caption, c_.bad, as_sentence(progress.failure));
+    for (const lesson::ShownSeries::Row& row : s.rows) {
+      ImGui::Dummy({0, look_.px(2)});
+      text_wrapped(look_, TextRole::title, c_.text, row.what);
+      const auto found = measured.find(row.what);
+      const SeriesGrowth growth = found == measured.end() ? SeriesGrowth{} : found->second;
+      growth_table(row, growth);
+      if (!row.why_apart.empty() && growth.time_measured)
+        text_wrapped(look_, TextRole::caption, c_.dim, row.why_apart);
+    }
+  }
+
   void operator()(const lesson::ShownGoal& g) {
     text(look_, TextRole::title, g.holds ? c_.good : c_.mute, g.holds ? "\u2713" : "\u25CB");
     ImGui::SameLine(0, look_.px(8));
     ImGui::BeginGroup();
+    if (g.tier != lesson::Tier::bronze) {
+      text(look_, TextRole::caption, c_.dim, title_of(g.tier));
+    }
     draw_words(look_, g.words);
     text_wrapped(look_, TextRole::number, g.holds ? c_.good : c_.dim, g.numbers);
     ImGui::EndGroup();
   }
 
-  bool reached() const {
-    bool any = false;
-    for (const lesson::ShownBlock& block : view_.shown.blocks)
-      if (const auto* goal = std::get_if<lesson::ShownGoal>(&block)) {
-        any = true;
-        if (!goal->holds) return false;
+ private:
+  void growth_table(const lesson::ShownSeries::Row& row, const SeriesGrowth& growth) {
+    ImGui::PushID(row.what.c_str());
+    if (ImGui::BeginTable("##growth", 4, ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchSame)) {
+      ImGui::TableNextRow();
+      for (const char* heading : {"exponent of", "claimed", "predicted", "measured here"}) {
+        ImGui::TableNextColumn();
+        text(look_, TextRole::caption, c_.dim, heading);
       }
-    return any;
+      const auto line = [&](const char* what, std::optional<double> claimed, std::optional<double> predicted,
+                            std::optional<double> measured) {
+        ImGui::TableNextRow();
+        ImGui::TableNextColumn();
+        text(look_, TextRole::body, c_.text, what);
+        const std::pair<std::optional<double>, ImU32> cells[] = {
+            {claimed, c_.text}, {predicted, c_.predicted}, {measured, c_.measured}};
+        for (const auto& [exponent, color] : cells) {
+          ImGui::TableNextColumn();
+          text(look_, TextRole::number, exponent ? color : c_.mute,
+               exponent ? power_text(*exponent) : "\u2013");
+        }
+      };
+      line("time", row.time_claimed, growth.time_predicted ? growth.time_predicted : row.time_predicted,
+           growth.time_measured);
+      line("memory", row.memory_claimed,
+           growth.memory_predicted ? growth.memory_predicted : row.memory_predicted, growth.memory_measured);
+      ImGui::EndTable();
+    }
+    ImGui::PopID();
   }
 
- private:
   std::string key() const {
     return lesson_.id + "/" + std::to_string(state_.step) + "/" + std::to_string(block_);
-  }
-
-  static ScaleUnit unit_of(const lesson::ShownPlot& plot, double most) {
-    using D = lesson::Dimension;
-    if (plot.dimension == D::of(D::bytes)) return byte_unit(most);
-    if (plot.dimension == D::of(D::seconds)) return time_unit(most);
-    if (plot.style == lesson::Style::percent) return {.01, "%"};
-    return {1, ""};
   }
 
   void lock(LessonAnswer& answer) {
@@ -271,6 +332,9 @@ class StepView {
       ImGui::PushID(static_cast<int>(i));
       ImGui::PushStyleColor(ImGuiCol_Text, color);
       ImGui::PushStyleColor(ImGuiCol_CheckMark, color);
+      ImGui::PushStyleColor(ImGuiCol_Border, color);
+      ImGui::PushStyleVar(ImGuiStyleVar_FrameBorderSize, look_.px(1));
+      ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {look_.px(4), look_.px(1)});
       const std::string words =
           lesson::plain(q.choices[i]) +
           (answer.locked && q.values[i] != lesson::plain(q.choices[i]) ? "   " + q.values[i] : "");
@@ -278,7 +342,8 @@ class StepView {
         const TextScope scope(look_, TextRole::body);
         if (ImGui::RadioButton(words.c_str(), picked) && !answer.locked) answer.text = number;
       }
-      ImGui::PopStyleColor(2);
+      ImGui::PopStyleVar(2);
+      ImGui::PopStyleColor(3);
       ImGui::PopID();
     }
     if (answer.locked) return;
@@ -370,16 +435,28 @@ void draw_library(const Context& context) {
       if (one.chapter != chapter) {
         ImGui::Dummy({0, look.px(6)});
         text(look, TextRole::title, c.text, chapter = one.chapter);
+        if (one.mission) {
+          const auto missions = std::ranges::count_if(
+              state.entries, [](const auto& other) { return other.lesson && other.lesson->mission; });
+          ImGui::SameLine(0, look.px(10));
+          text(look, TextRole::caption, c.dim,
+               "score " + std::to_string(score_of(state.progress)) + " of " +
+                   std::to_string(missions * static_cast<std::int64_t>(lesson::kTiers.size())));
+        }
       }
       const auto seen = state.progress.steps.find(one.id);
       const std::size_t steps =
           seen == state.progress.steps.end() ? 0 : std::min(seen->second, one.steps.size());
-      const std::string done = steps == 0 ? std::to_string(one.minutes) + " min"
-                               : steps == one.steps.size()
-                                   ? "done"
-                                   : std::to_string(steps) + " of " + std::to_string(one.steps.size());
+      const auto tier = state.progress.tiers.find(one.id);
+      const bool is_done = one.mission ? tier != state.progress.tiers.end() : steps == one.steps.size();
+      const std::string done =
+          one.mission && is_done      ? std::string(lesson::kTiers[static_cast<std::size_t>(tier->second)])
+          : one.mission || steps == 0 ? std::to_string(one.minutes) + " min"
+          : steps == one.steps.size() ? "done"
+                                      : std::to_string(steps) + " of " + std::to_string(one.steps.size());
       const ImVec2 begin = ImGui::GetCursorScreenPos();
-      const float width = ImGui::GetContentRegionAvail().x, height = look.px(30);
+      const float width = std::min(ImGui::GetContentRegionAvail().x, look.px(kTextWidth)),
+                  height = look.px(30);
       if (ImGui::InvisibleButton("open", {width, height})) state.open_lesson(i);
       ImDrawList* const list = ImGui::GetWindowDrawList();
       list->AddRectFilled(begin, {begin.x + width, begin.y + height - look.px(4)},
@@ -389,7 +466,7 @@ void draw_library(const Context& context) {
       draw_text(list, look, TextRole::body, {begin.x + look.px(10), middle}, c.text,
                 fitted(look, TextRole::body, (one.mission ? "Mission: " : "") + one.title, room), {0, .5f});
       draw_text(list, look, TextRole::number, {begin.x + width - look.px(10), middle},
-                steps == one.steps.size() ? c.good : c.dim, done, {1, .5f});
+                is_done ? c.good : c.dim, done, {1, .5f});
     }
     ImGui::PopID();
   }
@@ -399,6 +476,11 @@ void draw_library(const Context& context) {
 void draw_header(const Context& context, const Look& look, const lesson::Lesson& lesson) {
   const Palette& c = look.color();
   LessonsState& state = context.state;
+  if (state.presented()) {
+    text_fitted(look, TextRole::caption, c.dim, lesson.chapter + " \u00B7 " + lesson.title,
+                ImGui::GetContentRegionAvail().x);
+    return text_wrapped(look, TextRole::heading, c.text, lesson.steps[state.step].title);
+  }
   if (ImGui::Button("\u2190 Lessons")) state.current.reset();
   ImGui::SameLine();
   if (ImGui::Button(state.large_type ? "Small type" : "Large type")) state.large_type = !state.large_type;
@@ -416,20 +498,40 @@ void draw_header(const Context& context, const Look& look, const lesson::Lesson&
 
 void draw_footer(const Context& context, const Look& look, const lesson::Lesson& lesson) {
   LessonsState& state = context.state;
-  ImGui::BeginDisabled(state.step == 0);
-  if (ImGui::Button("Back")) state.go_to(state.step - 1);
+  ImGui::BeginDisabled(!state.can_walk(-1));
+  if (ImGui::Button("Back")) state.walk(-1);
   ImGui::EndDisabled();
   ImGui::SameLine();
   text(look, TextRole::number, look.color().dim,
        std::to_string(state.step + 1) + " of " + std::to_string(lesson.steps.size()));
   ImGui::SameLine();
-  const bool last = state.step + 1 == lesson.steps.size();
+  const bool last = !state.can_walk(1);
   if (primary_button(look, last ? "Done" : "Next", look.color().predicted)) {
     if (last)
       state.current.reset();
     else
-      state.go_to(state.step + 1);
+      state.walk(1);
   }
+}
+
+// Apart from what the room reads: a window of its own, which lies above all others.
+void draw_notes(const Context& context, const LessonView& view) {
+  const Look& look = context.look;
+  const ImVec2 screen = ImGui::GetMainViewport()->Size;
+  ImGui::SetNextWindowSize({screen.x * .36f, 0}, ImGuiCond_Appearing);
+  ImGui::SetNextWindowPos({screen.x - look.px(20), screen.y - look.px(60)}, ImGuiCond_Appearing, {1, 1});
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, look.color().raised);
+  if (ImGui::Begin("For the lecturer", &context.state.notes,
+                   ImGuiWindowFlags_NoDocking | ImGuiWindowFlags_NoCollapse |
+                       ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing)) {
+    for (const lesson::ShownParagraph& note : view.shown.notes) {
+      draw_words(look, note.words);
+      ImGui::Dummy({0, look.px(4)});
+    }
+    ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
+  }
+  ImGui::End();
+  ImGui::PopStyleColor();
 }
 
 // A lesson needs more room than what shares its place: once, as it is opened.
@@ -475,7 +577,16 @@ void draw_step(const Context& context, const Look& look,
   } else {
     StepView shown(context, look, *lesson, *view);
     shown.blocks();
-    if (shown.reached()) text_wrapped(look, TextRole::heading, c.good, "Every goal is reached.");
+    if (const auto tier = lesson::tier_reached(view->shown)) {
+      if (!state.entering) state.keep(*lesson, *tier);
+      const bool all = std::ranges::none_of(view->shown.blocks, [](const lesson::ShownBlock& block) {
+        const auto* const goal = std::get_if<lesson::ShownGoal>(&block);
+        return goal && !goal->holds;
+      });
+      text_wrapped(
+          look, TextRole::heading, c.good,
+          title_of(*tier) + (all ? ": every goal is reached." : " is reached. There is a better one."));
+    }
     for (std::size_t i = 0; i < std::min(state.hints_shown, step.hints.size()); ++i)
       text_wrapped(look, TextRole::body, c.dim, "Hint: " + step.hints[i]);
     if (state.hints_shown < step.hints.size() &&
@@ -490,13 +601,11 @@ void draw_step(const Context& context, const Look& look,
       ImGui::GetWindowDrawList()->AddRectFilled(begin, {begin.x + look.px(3), ImGui::GetItemRectMax().y},
                                                 c.predicted);
     }
-    if (state.notes)
-      for (const std::string& note : step.notes)
-        text_wrapped(look, TextRole::caption, c.warn, "Note: " + note);
   }
   ImGui::EndChild();
   ImGui::EndChild();
   draw_footer(context, look, *lesson);
+  if (state.notes && is_of_step && !step.notes.empty()) draw_notes(context, *view);
 }
 
 // All that is drawn while it lives is this much larger.
@@ -522,6 +631,7 @@ std::string caption(const PanelContext&) {
 void draw(const Context& context) {
   LessonsState& state = context.state;
   state.reload();
+  if (context.view.maximised == kPanel) state.presented_in = ImGui::GetFrameCount();
   if (!state.current || *state.current >= state.entries.size()) return draw_library(context);
   const LessonsState::Entry& entry = state.entries[*state.current];
   if (!entry.lesson) {
@@ -530,7 +640,7 @@ void draw(const Context& context) {
   }
   state.step = std::min(state.step, entry.lesson->steps.size() - 1);
   const std::shared_ptr<const lesson::Lesson> lesson = entry.lesson;
-  if (!state.large_type) return draw_step(context, context.look, lesson);
+  if (!state.large_type || state.presented()) return draw_step(context, context.look, lesson);
   Look large = context.look;
   large.scale *= kLargeType;
   const LargerType larger(kLargeType);
@@ -562,6 +672,12 @@ LessonProgress load_lesson_progress(const std::filesystem::path& directory) {
   if (const auto steps = file.find("steps"); steps != file.end() && steps->is_object())
     for (const auto& [id, seen] : steps->items())
       if (seen.is_number_unsigned()) progress.steps[id] = seen.get<std::size_t>();
+  if (const auto tiers = file.find("missions"); tiers != file.end() && tiers->is_object())
+    for (const auto& [id, tier] : tiers->items())
+      if (const auto known =
+              std::ranges::find(lesson::kTiers, tier.is_string() ? tier.get<std::string>() : "");
+          known != lesson::kTiers.end())
+        progress.tiers[id] = static_cast<lesson::Tier>(known - lesson::kTiers.begin());
   if (const auto answers = file.find("answers"); answers != file.end() && answers->is_object())
     for (const auto& [id, text] : answers->items())
       if (text.is_string()) progress.answers[id] = {text.get<std::string>(), true};
@@ -571,6 +687,8 @@ LessonProgress load_lesson_progress(const std::filesystem::path& directory) {
 void save_lesson_progress(const LessonProgress& progress, const std::filesystem::path& directory) {
   if (directory.empty()) return;
   nlohmann::json file = {{"steps", progress.steps}, {"answers", nlohmann::json::object()}};
+  for (const auto& [id, tier] : progress.tiers)
+    file["missions"][id] = lesson::kTiers[static_cast<std::size_t>(tier)];
   for (const auto& [id, answer] : progress.answers)
     if (answer.locked) file["answers"][id] = answer.text;
   try {
@@ -587,21 +705,79 @@ LessonsState::LessonsState(const PanelTools& tools)
                                                                   const auto& course) {
             return make_view(request, *predictions, [&course] { return course.stopped(); });
           })),
+      growth(tools.studies.add<SeriesQuestion, GrowthByName>(
+          [](const SeriesQuestion& question, const auto& course) {
+            return measure_growth(question, course);
+          })),
+      next_frame(tools.studies.add<int, int>([](int frame, const auto&) {
+        std::this_thread::sleep_for(kFrame);
+        return frame;
+      })),
+      executable(cli::executable_path()),
       settings(tools.settings_directory),
       folders({lesson::lesson_directory()}),
       progress(load_lesson_progress(tools.settings_directory)) {
-  tools.commands.add({.id = "lesson.next",
+  const auto add = [&](const char* id, const char* label, int steps, ImGuiKey key, bool alone) {
+    tools.commands.add(
+        {.id = id,
+         .category = "Lessons",
+         .label = label,
+         .run = [this, steps] { walk(steps); },
+         .shortcut = key,
+         // At the end of what is presented an arrow does nothing, rather than leave it.
+         .enabled = [this, steps, alone] { return alone ? presented() && open_now() : can_walk(steps); },
+         .in_menu = !alone});
+  };
+  add("lesson.next", "Next step of the lesson", 1, ImGuiKey_PageDown, false);
+  add("lesson.back", "Step before", -1, ImGuiKey_PageUp, false);
+  // As all that is presented is walked through, before the commands that go to another panel.
+  add("lesson.present-next", "Next step of the lesson that is presented", 1, ImGuiKey_RightArrow, true);
+  add("lesson.present-back", "Step before, of the lesson that is presented", -1, ImGuiKey_LeftArrow, true);
+  tools.commands.add({.id = "lesson.notes",
                       .category = "Lessons",
-                      .label = "Next step of the lesson",
-                      .run = [this] { go_to(step + 1); },
-                      .shortcut = ImGuiKey_PageDown,
-                      .enabled = [this] { return open_now() && step + 1 < open_now()->steps.size(); }});
-  tools.commands.add({.id = "lesson.back",
-                      .category = "Lessons",
-                      .label = "Step before",
-                      .run = [this] { go_to(step - 1); },
-                      .shortcut = ImGuiKey_PageUp,
-                      .enabled = [this] { return open_now() && step > 0; }});
+                      .label = "Notes for the lecturer",
+                      .run = [this] { notes = !notes; },
+                      .shortcut = ImGuiMod_Shift | ImGuiKey_N,
+                      .enabled = [this] { return open_now() != nullptr; }});
+}
+
+bool LessonsState::can_walk(int steps) const {
+  const lesson::Lesson* const now = open_now();
+  if (!now) return false;
+  const auto to = static_cast<std::int64_t>(step) + steps;
+  if (to >= 0 && to < static_cast<std::int64_t>(now->steps.size())) return true;
+  return presented() && neighbour(steps).has_value();
+}
+
+// The lesson beside this one in its chapter.
+std::optional<std::size_t> LessonsState::neighbour(int direction) const {
+  const auto beside = static_cast<std::int64_t>(*current) + (direction > 0 ? 1 : -1);
+  if (beside < 0 || beside >= static_cast<std::int64_t>(entries.size())) return std::nullopt;
+  const auto index = static_cast<std::size_t>(beside);
+  const bool same = entries[index].lesson && entries[index].lesson->chapter == open_now()->chapter;
+  return same ? std::optional(index) : std::nullopt;
+}
+
+void LessonsState::walk(int steps) {
+  if (!can_walk(steps)) return;
+  const auto to = static_cast<std::int64_t>(step) + steps;
+  if (to >= 0 && to < static_cast<std::int64_t>(open_now()->steps.size()))
+    return go_to(static_cast<std::size_t>(to));
+  current = neighbour(steps);
+  go_to(steps > 0 ? 0 : open_now()->steps.size() - 1);
+}
+
+void LessonsState::keep(const lesson::Lesson& mission, lesson::Tier tier) {
+  const auto [known, is_new] = progress.tiers.try_emplace(mission.id, tier);
+  if (!is_new && known->second >= tier) return;
+  known->second = tier;
+  save_lesson_progress(progress, settings);
+}
+
+int score_of(const LessonProgress& progress) {
+  int score = 0;
+  for (const auto& [id, tier] : progress.tiers) score += static_cast<int>(tier) + 1;
+  return score;
 }
 
 void LessonsState::reload() {
@@ -638,6 +814,16 @@ void LessonsState::reload() {
     else
       current = static_cast<std::size_t>(again - entries.begin());
   }
+}
+
+bool LessonsState::open_named(std::string_view id) {
+  next_look = {};
+  reload();
+  const auto entry =
+      std::ranges::find_if(entries, [&](const Entry& e) { return e.lesson && e.lesson->id == id; });
+  if (entry == entries.end()) return false;
+  open_lesson(static_cast<std::size_t>(entry - entries.begin()));
+  return true;
 }
 
 void LessonsState::add_folder(const std::filesystem::path& folder) {
@@ -680,7 +866,7 @@ bool LessonsState::open(const std::filesystem::path& file) {
   return true;
 }
 
-extern const PanelEntry lessons_panel = {"lessons",
+extern const PanelEntry lessons_panel = {kPanel,
                                          "Lessons",
                                          "a step at a time: ask, predict, measure",
                                          Dock::right,

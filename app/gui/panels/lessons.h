@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/panels/lessons_film.h"
+#include "app/gui/panels/lessons_series.h"
 #include "app/gui/panels/panels.h"
 #include "app/lesson/play.h"
 
@@ -34,8 +36,11 @@ struct LessonAnswer {
 };
 struct LessonProgress {
   std::map<std::string, std::size_t> steps;     // of a lesson: those that were seen
+  std::map<std::string, lesson::Tier> tiers;    // of a mission: the best that was reached
   std::map<std::string, LessonAnswer> answers;  // "cost-of-a-step/0/2": lesson, step, block
 };
+// Of missions: a point for bronze, two for silver, three for gold.
+int score_of(const LessonProgress& progress);
 LessonProgress load_lesson_progress(const std::filesystem::path& directory);
 void save_lesson_progress(const LessonProgress& progress, const std::filesystem::path& directory);
 
@@ -45,9 +50,17 @@ struct LessonsState {
   void reload();
   void open_lesson(std::size_t index);
   void go_to(std::size_t step);
+  // What a mission's step came to: kept where it is better than before.
+  void keep(const lesson::Lesson& mission, lesson::Tier tier);
+  // To the step so many on; presented, past the last to the next lesson of the chapter, and so backwards.
+  void walk(int steps);
+  bool can_walk(int steps) const;
   bool open(const std::filesystem::path& file);
+  bool open_named(std::string_view id);
   void add_folder(const std::filesystem::path& folder);  // beside presets/lessons
-  const lesson::Lesson* open_now() const;  // null: the list is shown
+  const lesson::Lesson* open_now() const;                // null: the list is shown
+
+  std::optional<std::size_t> neighbour(int direction) const;
 
   struct Entry {
     std::filesystem::path file;
@@ -56,8 +69,13 @@ struct LessonsState {
     std::string problem;
   };
   Study<LessonRequest, LessonView>& study;
+  GrowthStudy& growth;
+  Study<int, int>& next_frame;  // of a picture that moves: its news wakes the window
+  std::string executable;
+  std::map<std::string, GrowthByName> measured_growth;  // by the series set
+  std::map<std::string, FilmPlayer> players;            // by the place in a lesson, as answers
   std::filesystem::path settings;
-  std::vector<Entry> entries;                 // by chapter
+  std::vector<Entry> entries;                  // by chapter
   std::vector<std::filesystem::path> folders;  // that lessons are of; what is written later shows, too
   std::vector<std::filesystem::path> opened;   // files from elsewhere
   std::optional<std::size_t> current;
@@ -65,6 +83,8 @@ struct LessonsState {
   bool opening = false;   // in this frame
   bool entering = false;  // the step's scenario is still to be made the desktop's
   bool large_type = false, notes = false;
+  int presented_in = -2;  // the last frame in which it stood alone on the screen
+  bool presented() const { return ImGui::GetFrameCount() - presented_in <= 1; }
   std::size_t hints_shown = 0;
   LessonProgress progress;
   std::chrono::steady_clock::time_point next_look;

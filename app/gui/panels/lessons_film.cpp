@@ -1,0 +1,291 @@
+#include "app/gui/panels/lessons_film.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "app/gui/widgets/numbers.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+
+namespace app::gui {
+namespace {
+
+using lesson::Film;
+using lesson::FilmKind;
+
+constexpr double kSeconds = 10;        // that a film is played in, whatever it takes on the machine
+constexpr float kStillToCome = 0.22f;  // how strong is what lies after the moment
+constexpr float kRow = 24, kLeastRow = 5, kMostRows = 300, kCurve = 190, kRing = 270, kBlocks = 190;
+
+// As many hues as there are micro-batches, shards or sequences; backward passes are darker.
+ImU32 color_of(const Palette& c, int of, int holders, bool back) {
+  if (of < 0) return c.memory[static_cast<std::size_t>(sim::BufferClass::optimizer)];
+  const float hue = 0.58f + 0.8f * static_cast<float>(of) / static_cast<float>(std::max(holders, 1));
+  ImVec4 color = {0, 0, 0, 1};
+  ImGui::ColorConvertHSVtoRGB(hue - std::floor(hue), 0.52f, 0.86f, color.x, color.y, color.z);
+  const ImU32 bright = ImGui::ColorConvertFloat4ToU32(color);
+  return back ? mix(bright, c.panel, 0.45f) : bright;
+}
+
+float height_of(const Film& film) {
+  const auto rows = static_cast<float>(film.rows.size());
+  switch (film.kind) {
+    case FilmKind::memory:
+      return kCurve + kRow + 8;
+    case FilmKind::pipeline:
+      return std::min(kMostRows, rows * kRow);
+    case FilmKind::ring:
+      return kRing;
+    case FilmKind::cache:
+      return kBlocks;
+  }
+  return kCurve;
+}
+
+struct Canvas {
+  ImDrawList* list;
+  const Look& look;
+  const Film& film;
+  double now;  // seconds
+  ImVec2 least, most;
+
+  const Palette& c() const { return look.color(); }
+  float x(double time, float left, float right) const {
+    return left + (right - left) * static_cast<float>(film.end > 0 ? time / film.end : 0);
+  }
+
+  // Rows of passes: what has been is bright, what runs has a border, what comes is faint.
+  void rows(float left, float right, float top, float bottom, bool names) const {
+    const float height = (bottom - top) / static_cast<float>(film.rows.size());
+    const float inset = height > look.px(kLeastRow) ? look.px(1) : 0;
+    for (const Film::Span& span : film.spans) {
+      const ImVec2 from = {x(span.start, left, right), top + height * static_cast<float>(span.row) + inset};
+      const ImVec2 to = {std::max(from.x + 1, x(span.end, left, right) - look.px(1)),
+                         from.y + height - 2 * inset};
+      const ImU32 color = color_of(c(), span.of, film.holders, span.back);
+      const bool runs = span.start <= now && now < span.end;
+      list->AddRectFilled(from, to, span.end <= now || runs ? color : with_alpha(color, kStillToCome),
+                          look.px(2));
+      if (runs) list->AddRect(from, to, c().text, look.px(2), 0, look.px(1.5f));
+      const std::string number = span.of >= 0 ? std::to_string(span.of) : "";
+      if (names && to.x - from.x > text_size_of(look, TextRole::caption, number).x + look.px(4) &&
+          height > look.px(16))
+        draw_text(list, look, TextRole::caption, {(from.x + to.x) / 2, (from.y + to.y) / 2}, text_on(color),
+                  number, {.5f, .5f});
+    }
+  }
+  void moment(float left, float right, float top, float bottom) const {
+    const float at = x(now, left, right);
+    list->AddLine({at, top}, {at, bottom}, c().text, look.px(1.5f));
+  }
+
+  void memory() const {
+    double most_bytes = 1;
+    for (const sim::MemoryTimePoint& point : film.levels)
+      most_bytes = std::max(most_bytes, static_cast<double>(sim::total(point.bytes).value));
+    const float gauge = std::min(look.px(190), (most.x - least.x) * .4f),
+                right = most.x - gauge - look.px(12);
+    const float bottom = most.y - look.px(kRow + 6);
+    const auto y = [&](double bytes) {
+      return bottom - (bottom - least.y) * static_cast<float>(bytes / (1.04 * most_bytes));
+    };
+    // The level that time has passed under, class upon class.
+    for (std::size_t i = 0; i < film.levels.size(); ++i) {
+      const sim::MemoryTimePoint& point = film.levels[i];
+      const double until = i + 1 < film.levels.size() ? film.levels[i + 1].time.value : film.end;
+      const float from = x(point.time.value, least.x, right),
+                  to = std::max(from + 1, x(until, least.x, right));
+      const bool passed = point.time.value <= now;
+      double sum = 0;
+      for (std::size_t k = 0; k < point.bytes.size(); ++k) {
+        const auto bytes = static_cast<double>(point.bytes[k].value);
+        if (bytes <= 0) continue;
+        const ImU32 color = c().memory[k];
+        list->AddRectFilled({from, y(sum + bytes)}, {to, y(sum)},
+                            passed ? color : with_alpha(color, kStillToCome));
+        sum += bytes;
+      }
+    }
+    moment(least.x, right, least.y, bottom);
+    const sim::MemoryTimePoint& level = film.level_at(now);
+    const float left = right + look.px(12), width = look.px(22);
+    double sum = 0;
+    float free_above = bottom;
+    for (std::size_t k = 0; k < level.bytes.size(); ++k) {
+      const auto bytes = static_cast<double>(level.bytes[k].value);
+      if (bytes <= 0) continue;
+      const float upper = y(sum + bytes), lower = y(sum);
+      list->AddRectFilled({left, upper}, {left + width, lower}, c().memory[k]);
+      const float middle = (upper + lower) / 2, line = text_size_of(look, TextRole::caption, "x").y;
+      if (lower - upper > line * .6f && middle + line / 2 <= free_above) {
+        const std::string words =
+            std::string(memory_category_title(static_cast<int>(k))) + " " + sim::format(level.bytes[k]);
+        draw_text(list, look, TextRole::caption, {left + width + look.px(6), middle}, c().text,
+                  fitted(look, TextRole::caption, words, gauge - width - look.px(6)), {0, .5f});
+        free_above = middle - line / 2;
+      }
+      sum += bytes;
+    }
+    rows(least.x, right, bottom + look.px(4), most.y, true);
+  }
+
+  void pipeline() const {
+    float names = 0;
+    for (const std::string& row : film.rows)
+      names = std::max(names, text_size_of(look, TextRole::caption, row).x);
+    const float left = least.x + names + look.px(8);
+    const float height = (most.y - least.y) / static_cast<float>(film.rows.size());
+    if (height >= text_size_of(look, TextRole::caption, "x").y * .9f)
+      for (std::size_t i = 0; i < film.rows.size(); ++i)
+        draw_text(list, look, TextRole::caption, {least.x, least.y + height * (static_cast<float>(i) + .5f)},
+                  c().dim, film.rows[i], {0, .5f});
+    rows(left, most.x, least.y, most.y, true);
+    moment(left, most.x, least.y, most.y);
+  }
+
+  // Ranks around a circle, each with what it computes with; a copy of that is on its way to the next.
+  void ring() const {
+    const auto ranks = static_cast<float>(film.rows.size());
+    const ImVec2 middle = {(least.x + most.x) / 2, (least.y + most.y) / 2};
+    const float radius = std::min(most.x - least.x, most.y - least.y) / 2 - look.px(26);
+    const auto place = [&](float rank, float out) {
+      const float angle = 2 * std::numbers::pi_v<float> * rank / ranks - std::numbers::pi_v<float> / 2;
+      return ImVec2{middle.x + out * std::cos(angle), middle.y + out * std::sin(angle)};
+    };
+    list->AddCircle(middle, radius, c().border, 96, look.px(2));
+    const float size = std::clamp(2.2f * radius / ranks, look.px(6), look.px(20));
+    for (std::size_t rank = 0; rank < film.rows.size(); ++rank) {
+      const ImVec2 at = place(static_cast<float>(rank), radius);
+      const Film::Span* const span = film.at(rank, now);
+      if (span) {
+        const float gone = static_cast<float>((now - span->start) / (span->end - span->start));
+        // Who is before its owner in the ring has it last.
+        const int count = static_cast<int>(film.rows.size());
+        const bool last = (span->of + count - 1) % count == static_cast<int>(rank);
+        if (!last)
+          list->AddCircleFilled(place(static_cast<float>(rank) + gone, radius), size * .55f,
+                                color_of(c(), span->of, film.holders, false));
+      }
+      list->AddCircleFilled(at, size, span ? color_of(c(), span->of, film.holders, false) : c().raised);
+      list->AddCircle(at, size, c().text, 0, look.px(1));
+      if (size > look.px(10)) {
+        const std::string shard = span ? std::to_string(span->of) : "\u2713";
+        draw_text(list, look, TextRole::caption, at,
+                  span ? text_on(color_of(c(), span->of, film.holders, false)) : c().good, shard, {.5f, .5f});
+        draw_text(list, look, TextRole::caption, place(static_cast<float>(rank), radius - size - look.px(22)),
+                  c().dim, film.rows[rank], {.5f, .5f});
+      }
+    }
+  }
+
+  void cache() const {
+    const auto count = static_cast<int>(film.rows.size());
+    const float width = most.x - least.x, height = most.y - least.y;
+    const int columns = std::clamp(
+        static_cast<int>(std::ceil(std::sqrt(static_cast<float>(count) * width / height))), 1, count);
+    const int lines = (count + columns - 1) / columns;
+    const float cell = std::min(width / static_cast<float>(columns), height / static_cast<float>(lines));
+    for (int i = 0; i < count; ++i) {
+      const ImVec2 from = {least.x + cell * static_cast<float>(i % columns),
+                           least.y + cell * static_cast<float>(i / columns)};
+      const ImVec2 to = {from.x + cell - look.px(2), from.y + cell - look.px(2)};
+      const Film::Span* const span = film.at(static_cast<std::size_t>(i), now);
+      if (!span) {
+        list->AddRect(from, to, c().border, look.px(3), 0, look.px(1));
+        continue;
+      }
+      const ImU32 color = color_of(c(), span->of, film.holders, false);
+      list->AddRectFilled(from, to, color, look.px(3));
+      const std::string number = std::to_string(span->of);
+      if (cell > text_size_of(look, TextRole::caption, number).x + look.px(6))
+        draw_text(list, look, TextRole::caption, {(from.x + to.x) / 2, (from.y + to.y) / 2}, text_on(color),
+                  number, {.5f, .5f});
+    }
+  }
+};
+
+}  // namespace
+
+void draw_film_at(ImDrawList* list, const Look& look, const Film& film, double share, ImVec2 least,
+                  ImVec2 most) {
+  const Canvas canvas{list, look, film, share * film.end, least, most};
+  switch (film.kind) {
+    case FilmKind::memory:
+      return canvas.memory();
+    case FilmKind::pipeline:
+      return canvas.pipeline();
+    case FilmKind::ring:
+      return canvas.ring();
+    case FilmKind::cache:
+      return canvas.cache();
+  }
+}
+
+bool draw_film(const Look& look, const Film& film, FilmPlayer& player) {
+  const Palette& c = look.color();
+  text(look, TextRole::title, c.text, film.title);
+  const float width = ImGui::GetContentRegionAvail().x, height = look.px(height_of(film));
+  const ImVec2 least = ImGui::GetCursorScreenPos();
+  draw_film_at(ImGui::GetWindowDrawList(), look, film, player.share, least,
+               {least.x + width, least.y + height});
+  ImGui::Dummy({width, height});
+  if (player.playing) {
+    player.share = std::min(1.0, player.share + static_cast<double>(ImGui::GetIO().DeltaTime) / kSeconds);
+    player.playing = player.share < 1;
+  }
+  if (ImGui::Button(player.playing ? "Pause" : "Play")) {
+    if (!player.playing && player.share >= 1) player.share = 0;
+    player.playing = !player.playing;
+  }
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
+  auto share = static_cast<float>(player.share);
+  const ScaleUnit unit = time_unit(film.end);
+  const std::string moment = unit.text(player.share * film.end) + " of " + unit.text(film.end);
+  // The moment stands beneath: a percent sign in it would be a format.
+  if (ImGui::SliderFloat("##moment", &share, 0, 1, "")) {
+    player.share = static_cast<double>(share);
+    player.playing = false;
+  }
+  text_wrapped(look, TextRole::body, c.predicted, moment + ": " + film.says(player.share * film.end));
+  return player.playing;
+}
+
+Figure figure_of(const Film& film, const Palette& palette) {
+  if (!film.levels.empty()) {
+    FigurePlot plot;
+    plot.x = {"time", Measure::seconds};
+    plot.y = {"memory", Measure::bytes};
+    std::vector<double> below(film.levels.size(), 0);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(sim::kBufferClasses); ++k) {
+      FigureCurve curve{
+          std::string(memory_category_title(static_cast<int>(k))), palette.memory[k], Mark::area, {}};
+      double most = 0;
+      for (std::size_t i = 0; i < film.levels.size(); ++i) {
+        const auto bytes = static_cast<double>(film.levels[i].bytes[k].value);
+        most = std::max(most, bytes);
+        curve.points.push_back({film.levels[i].time.value, below[i] + bytes, below[i]});
+        below[i] += bytes;
+      }
+      if (most > 0) plot.curves.push_back(std::move(curve));
+    }
+    return {film.title, std::move(plot)};
+  }
+  FigureTimeline timeline;
+  timeline.rows = film.rows;
+  for (const Film::Span& span : film.spans) {
+    // Passes by their kind, what goes round and what sequences hold by whose it is.
+    const Pass pass = span.of < 0 ? Pass::optimizer : span.back ? Pass::backward : Pass::forward;
+    const bool by_pass = film.kind == FilmKind::pipeline;
+    static constexpr std::string_view kPassNames[] = {"forward", "backward", "", "", "optimizer"};
+    timeline.spans.push_back({span.row, span.name,
+                              by_pass ? std::string(kPassNames[static_cast<std::size_t>(pass)]) : span.name,
+                              by_pass ? palette.passes[static_cast<std::size_t>(pass)]
+                                      : color_of(palette, span.of, film.holders, span.back),
+                              span.start, span.end});
+  }
+  return {film.title, std::move(timeline)};
+}
+
+}  // namespace app::gui
