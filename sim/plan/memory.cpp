@@ -432,11 +432,9 @@ std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTi
 std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer) {
   const std::vector<Action>& actions = plan.programs.front().actions;
   const auto action_of = [&](Phase phase) {
-    const std::string_view pass = name(phase);
     return std::find_if(actions.begin(), actions.end(), [&](const Action& a) {
-      const std::string& block = plan.blocks[static_cast<std::size_t>(a.block)].name;
-      return a.phase == phase && a.layer == layer && a.micro_batch == 0 && block.starts_with("layer.") &&
-             block.find(pass, block.rfind('.')) != std::string::npos;
+      const Block& block = plan.blocks[static_cast<std::size_t>(a.block)];
+      return a.phase == phase && a.layer == layer && a.micro_batch == 0 && block.role == BlockRole::layer;
     });
   };
   const auto forward = action_of(Phase::forward), backward = action_of(Phase::backward);
