@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,8 +28,7 @@ constexpr double kBackwardShare =
 std::vector<std::string> nearest_attention(std::string_view software) {
   static const auto all = [] {
     const std::filesystem::path path = preset_directory() / "software.json";
-    std::ifstream in(path, std::ios::binary);
-    const Json json = parse_json(std::string(std::istreambuf_iterator<char>(in), {}), path.string());
+    const Json json = parse_json(preset_text(path), path.string());
     JsonObject file(json, path.string());
     JsonObject named = file.object("nearest_attention");
     std::map<std::string, std::vector<std::string>, std::less<>> nearest;

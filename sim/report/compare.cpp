@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/csv.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 #include "sim/report/report_json.h"
@@ -155,13 +156,6 @@ Table table_of(const Comparison& c) {
   return table;
 }
 
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
 Json summary(const Report& r) {
   Json json{{"kind", name(r.source.kind)},
             {"device", r.source.device},
@@ -245,8 +239,9 @@ std::string to_json(const Comparison& c) {
 
 std::string to_csv(const Comparison& c) {
   const auto [a, b] = labels(c);
-  std::string csv =
-      "phase,operation,kind,count," + a + "_us," + b + "_us,ratio," + a + "_bound," + b + "_bound\n";
+  CsvTable table{.header = {"phase", "operation", "kind", "count", a + "_us", b + "_us", "ratio",
+                            a + "_bound", b + "_bound"},
+                 .rows = {}};
   const auto duration = [](const std::optional<Row>& row) {
     return row ? decimal(row->duration.value * 1e6, 3) : std::string();
   };
@@ -256,13 +251,11 @@ std::string to_csv(const Comparison& c) {
   for (const ComparedRow& row : c.rows) {
     const Row& any = row.a ? *row.a : *row.b;
     const auto ratio = row.ratio();
-    const Cells cells{std::string(name(row.phase)),    csv_cell(row.title()), std::string(name(any.kind)),
-                      std::to_string(any.count),       duration(row.a),       duration(row.b),
-                      ratio ? decimal(*ratio, 4) : "", bound(row.a),          bound(row.b)};
-    for (std::size_t i = 0; i < cells.size(); ++i) csv += (i ? "," : "") + cells[i];
-    csv += '\n';
+    table.rows.push_back({std::string(name(row.phase)), row.title(), std::string(name(any.kind)),
+                          std::to_string(any.count), duration(row.a), duration(row.b),
+                          ratio ? decimal(*ratio, 4) : "", bound(row.a), bound(row.b)});
   }
-  return csv;
+  return to_text(table);
 }
 
 std::string to_markdown(const Comparison& c) {
