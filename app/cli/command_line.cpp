@@ -14,6 +14,7 @@
 
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
+#include "app/cli/progress.h"
 #include "sim/foreign_text.h"
 #include "sim/report/events.h"
 
@@ -76,13 +77,13 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   return fmt::format("{}\n{} --help lists what there is", text, name);
 }
 
-// Printed by C's own functions, which do not throw: a stream may be closed or its disk full.
 int report_failure(const Failure& failure, bool stream) {
   if (stream) {
     const sim::Event event = sim::ErrorEvent{failure.message, static_cast<int>(failure.code)};
-    std::puts(sim::to_ndjson(event).c_str());
+    std::puts(  // does not throw where stdout is closed
+        sim::to_ndjson(event).c_str());
   }
-  std::fputs(fmt::format("ridgepoint: {}\n", sim::visible(failure.message)).c_str(), stderr);
+  to_stderr(fmt::format("ridgepoint: {}\n", sim::visible(failure.message)));
   return static_cast<int>(failure.code);
 }
 

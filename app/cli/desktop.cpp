@@ -8,6 +8,7 @@
 
 #include "app/cli/command.h"
 #include "app/cli/executable.h"
+#include "app/cli/progress.h"
 #include "app/cli/tour.h"
 #include "app/lesson/lesson.h"
 #include "sim/scenario/preset.h"
@@ -40,7 +41,8 @@ ExitCode run_without_command(const std::vector<std::string>& tables,
                ? ExitCode::fine
                : ExitCode::internal;
   } catch (const NoDisplay& e) {
-    fmt::print(stderr, "ridgepoint: {}\nridgepoint: taking the tour instead, which needs none\n", e.what());
+    to_stderr(
+        fmt::format("ridgepoint: {}\nridgepoint: taking the tour instead, which needs none\n", e.what()));
   }
   return run_tour({});
 }

@@ -9,6 +9,7 @@
 
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
+#include "app/cli/progress.h"
 #include "app/cli/text_table.h"
 #include "app/gui/panels/lessons_handout.h"
 #include "app/lesson/play.h"
@@ -54,7 +55,7 @@ ExitCode list_lessons(const std::vector<std::filesystem::path>& folders) {
   for (const auto& file : lesson::lesson_files(folders)) try {
       lessons.push_back(lesson::load_lesson(file));
     } catch (const sim::PresetError& error) {
-      fmt::print(stderr, "ridgepoint: {}\n", error.what());
+      to_stderr(fmt::format("ridgepoint: {}\n", error.what()));
       code = ExitCode::bad_input;
     }
   std::ranges::stable_sort(lessons, {}, &lesson::Lesson::chapter);
@@ -164,7 +165,7 @@ ExitCode play(const std::filesystem::path& file, bool answers, bool notes) {
     fmt::print("{}. {}\n\n", i + 1, step.title);
     const lesson::ShownStep shown = lesson::show(lesson, i, lesson::scenario_at(lesson, i), predictions);
     for (const lesson::ShownBlock& block : shown.blocks) std::visit(Printer{answers}, block);
-    for (const std::string& failure : shown.failures) fmt::print(stderr, "ridgepoint: {}\n", failure);
+    for (const std::string& failure : shown.failures) to_stderr(fmt::format("ridgepoint: {}\n", failure));
     if (!step.take_home.empty()) fmt::print("  => {}\n\n", step.take_home);
     if (notes)
       for (const lesson::ShownParagraph& note : shown.notes)

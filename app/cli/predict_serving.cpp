@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/cli/progress.h"
 #include "app/cli/report_output.h"
 #include "app/cli/text_table.h"
 #include "sim/format.h"
@@ -225,7 +226,7 @@ ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& f
       fmt::print("{}", as_text(served.metrics, format == Format::markdown) + remarks_text(resolved.scenario));
   }
   if (served.problem.empty()) return ExitCode::fine;
-  fmt::print(stderr, "ridgepoint: {}\n", served.problem);
+  to_stderr(fmt::format("ridgepoint: {}\n", served.problem));
   return ExitCode::constraint;
 }
 

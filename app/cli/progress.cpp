@@ -23,6 +23,10 @@ std::string left(sim::Seconds seconds) {
 
 }  // namespace
 
+void to_stderr(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+}
+
 bool stderr_is_terminal() {
   const char* term = std::getenv("TERM");
   const char* no_color = std::getenv("NO_COLOR");
@@ -40,11 +44,11 @@ void Progress::line(const std::string& text, bool keep) {
   const auto now = Clock::now();
   if (terminal_) {
     if (!keep && open_line_ && now - last_shown_ < kRewriteEvery) return;
-    fmt::print(stderr, "{}\x1b[K{}", open_line_ ? "\r" + text : text, keep ? "\n" : "");
+    to_stderr(fmt::format("{}\x1b[K{}", open_line_ ? "\r" + text : text, keep ? "\n" : ""));
     open_line_ = !keep;
   } else {
     if (!keep && last_shown_ != Clock::time_point{} && now - last_shown_ < kLineEvery) return;
-    fmt::print(stderr, "{}\n", text);
+    to_stderr(text + "\n");
   }
   std::fflush(stderr);
   if (!keep) last_shown_ = now;

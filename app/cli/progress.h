@@ -7,6 +7,8 @@
 
 namespace app::cli {
 
+// A message, or a part of one. A stderr that takes nothing (closed, on a full disk) ends no run.
+void to_stderr(const std::string& text);
 // Whether stderr is a terminal that takes control sequences; NO_COLOR and TERM=dumb say no.
 bool stderr_is_terminal();
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "app/cli/interrupt.h"
+#include "app/cli/progress.h"
 #include "runtime/error.h"
 #include "runtime/process_group.h"
 #include "runtime/socket_ranks.h"
@@ -134,9 +135,9 @@ ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
   pid_t group = 0;
   const std::vector<int> cores = cores_of_this_process();
   const auto n = static_cast<int>(cores.size());
-  fmt::print(stderr, "{} ranks on {} core{} of this machine: {}\n", ranks, n, n == 1 ? "" : "s",
-             n >= ranks ? fmt::format("{} to {} each", n / ranks, (n + ranks - 1) / ranks)
-                        : "several share one, which tells nothing about their speed");
+  to_stderr(fmt::format("{} ranks on {} core{} of this machine: {}\n", ranks, n, n == 1 ? "" : "s",
+                        n >= ranks ? fmt::format("{} to {} each", n / ranks, (n + ranks - 1) / ranks)
+                                   : "several share one, which tells nothing about their speed"));
   for (int rank = 0; rank < ranks; ++rank) {
     children.push_back(start_rank(rank, ranks, group, arguments));
     group = children.front();

@@ -11,6 +11,7 @@
 
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
+#include "app/cli/progress.h"
 #include "app/cli/text_table.h"
 #include "sim/format.h"
 #include "sim/validate/memory_series.h"
@@ -217,9 +218,9 @@ ExitCode validate(const ValidateFlags& flags) {
   }
   const bool has_sentences = flags.format == Format::text || flags.format == Format::markdown;
   if (!ranking.empty() && has_sentences) fmt::print("{}", ranking_text(ranking, flags.format));
-  if (validation.reader && has_sentences) fmt::print(stderr, "{}", uncovered(validation));
+  if (validation.reader && has_sentences) to_stderr(uncovered(validation));
   if (!validation.reader && !validation.rows.empty())
-    fmt::print(stderr, "ridgepoint: {}: {}\n", flags.table, validation.rows.front().why_not);
+    to_stderr(fmt::format("ridgepoint: {}: {}\n", flags.table, validation.rows.front().why_not));
   return ExitCode::fine;
 }
 

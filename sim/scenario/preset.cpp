@@ -189,7 +189,7 @@ fs::path preset_directory() {
 void require_preset_directory() {
   const fs::path directory = preset_directory();
   std::error_code error;
-  if (fs::is_directory(directory, error)) return;
+  if (fs::is_directory(directory / folder(PresetKind::model), error)) return;
   const char* const set = std::getenv("RIDGEPOINT_PRESETS");
   const bool named = set != nullptr && *set != '\0';
   throw std::system_error(std::make_error_code(std::errc::not_a_directory),

@@ -20,7 +20,7 @@ enum class PresetKind { model, hardware, implementation, workload, scenario, ser
 // tree.
 std::filesystem::path preset_directory();
 
-// Throws std::system_error, one sentence, where RIDGEPOINT_PRESETS names no folder.
+// Throws std::system_error, one sentence, where RIDGEPOINT_PRESETS names no folder of them.
 void require_preset_directory();
 
 // The bytes of a file in it. Throws PresetError where there is none, and as require_preset_directory().

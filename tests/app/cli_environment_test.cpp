@@ -74,6 +74,10 @@ TEST_CASE("RIDGEPOINT_PRESETS that names no folder is named by what needs preset
     CHECK(result.exit_code == kBadFile);
     CHECK_THAT(result.err, contains("RIDGEPOINT_PRESETS must name the folder of presets: /nowhere"));
   }
+  const Folder other;
+  const Result wrong = run(kPredict, in_environment("RIDGEPOINT_PRESETS=" + other.path("")));
+  CHECK(wrong.exit_code == kBadFile);
+  CHECK_THAT(wrong.err, contains("RIDGEPOINT_PRESETS must name the folder of presets"));
   CHECK(run({"--help"}, nowhere).exit_code == 0);
   CHECK(run({"--version"}, nowhere).exit_code == 0);
   const Result doctor = run({"doctor"}, nowhere);
@@ -124,6 +128,14 @@ TEST_CASE("standard streams that are closed end nothing but what is written to t
   CHECK(run(into_file, in_shell("", "<&- 2>&-")).exit_code == 0);  // no message lands in the file
   std::ifstream written(file);
   CHECK(std::string(std::istreambuf_iterator<char>(written), {}) == expected);
+}
+
+TEST_CASE("messages that stderr does not take end no run") {
+  if (!std::ofstream("/dev/full")) SKIP_WITHOUT("/dev/full");
+  CHECK(run(kPlan, in_shell("", "2> /dev/full")).exit_code == 0);
+  std::vector<std::string> train = {"train",     "--model", "tiny-llama", "--device", "cpu",
+                                    "--seq-len", "16",      "--steps",    "2"};
+  CHECK(run(train, in_shell("", "2> /dev/full")).exit_code == 0);
 }
 
 TEST_CASE("a file that may not grow is an error with a sentence, not a signal") {
