@@ -7,8 +7,12 @@ namespace app::gui {
 
 class RedrawPolicy {
  public:
-  // Something the user did: hover, press and animation settle within this time.
-  void on_input(double now) { draw_until_ = std::max(draw_until_, now + kSettleSeconds); }
+  // Something the user did: hover, press and animation settle within this time, and not in fewer frames than
+  // these, however long one takes: ImGui takes a press and its release in different ones.
+  void on_input(double now) {
+    draw_until_ = std::max(draw_until_, now + kSettleSeconds);
+    frames_ = std::max(frames_, kFramesForInput);
+  }
   // Something new to show. A couple of frames, since the first may change the layout of the next.
   void on_news() { frames_ = std::max(frames_, kFramesForNews); }
   // Something on screen goes of itself: once then.
@@ -24,7 +28,7 @@ class RedrawPolicy {
 
  private:
   static constexpr double kSettleSeconds = 0.5;
-  static constexpr int kFramesForNews = 2;
+  static constexpr int kFramesForNews = 2, kFramesForInput = 4;
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   double draw_until_ = 0, due_ = kNever;
   int frames_ = kFramesForNews;

@@ -3,6 +3,7 @@
 #include <imgui.h>
 #include <imgui_impl_glfw.h>
 #include <imgui_impl_opengl3.h>
+#include <imgui_internal.h>
 #include <implot.h>
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>
@@ -132,7 +133,8 @@ void Window::run(const std::function<void()>& prepare, const std::function<bool(
   while (open && !glfwWindowShouldClose(state_->window)) {
     glfwPollEvents();
     if (state_->news.exchange(false)) policy.on_news();
-    if (state_->held()) policy.on_input(glfwGetTime());
+    // Of what came at once ImGui takes a part in each frame.
+    if (state_->held() || GImGui->InputEventsQueue.Size > 0) policy.on_input(glfwGetTime());
     const bool hidden = glfwGetWindowAttrib(state_->window, GLFW_ICONIFIED) != 0;
     if (hidden || !policy.should_draw(glfwGetTime())) {
       glfwWaitEventsTimeout(hidden ? kIdleSeconds : policy.quiet_for(glfwGetTime(), kIdleSeconds));

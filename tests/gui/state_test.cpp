@@ -200,6 +200,7 @@ TEST_CASE("an idle window does not draw") {
   CHECK_FALSE(policy.should_draw(100));
   policy.on_input(100);
   CHECK(policy.should_draw(100.2));
+  for (int i = 0; i < 10; ++i) policy.drawn(100.2);
   CHECK_FALSE(policy.should_draw(101));
   policy.on_news();
   int frames = 0;
@@ -213,6 +214,21 @@ TEST_CASE("an idle window does not draw") {
   policy.drawn(300);
   CHECK_FALSE(policy.should_draw(301));
   CHECK(policy.quiet_for(301, 0.5) == 0.5);
+}
+
+TEST_CASE("a press and its release are both drawn where a single frame takes longer than input settles") {
+  RedrawPolicy policy;
+  while (policy.should_draw(0)) policy.drawn(0);
+  double now = 100;
+  policy.on_input(now);
+  int frames = 0;
+  for (; frames < 100; ++frames) {
+    now += 3;
+    if (!policy.should_draw(now)) break;
+    policy.drawn(now);
+  }
+  CHECK(frames >= 2);
+  CHECK(frames < 10);
 }
 
 TEST_CASE("five idle seconds draw nothing; an edit draws its prediction, and then nothing again") {
