@@ -4,6 +4,7 @@
 #include <cctype>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
 namespace app::gui {
 namespace {
@@ -15,15 +16,23 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-bool matches(const Command& command, std::string_view query) {
-  const std::string haystack = lower(command.category + " " + command.label + " " + command.id);
-  const std::string needles = lower(query);
+bool holds_words(const std::string& text, std::string_view query) {
+  const std::string haystack = lower(text), needles = lower(query);
   for (std::size_t begin = 0; begin < needles.size();) {
     const std::size_t end = std::min(needles.find(' ', begin), needles.size());
     if (haystack.find(needles.substr(begin, end - begin)) == std::string::npos) return false;
     begin = end + 1;
   }
   return true;
+}
+
+// As people read it.
+std::string words_of(const Command& command) {
+  return command.category + " " + command.label;
+}
+
+bool matches(const Command& command, std::string_view query) {
+  return holds_words(words_of(command) + " " + command.id, query);
 }
 
 // Plain keys, and those with Shift alone, are letters while a text field has the keyboard.
@@ -97,8 +106,12 @@ std::vector<const Command*> Commands::search(std::string_view query) const {
   const auto recency = [this](const Command* command) {
     return std::find(recent_.begin(), recent_.end(), command->id) - recent_.begin();
   };
+  // Those that say it before those whose id alone does.
+  const auto place = [&](const Command* command) {
+    return std::pair(!holds_words(words_of(*command), query), recency(command));
+  };
   std::stable_sort(found.begin(), found.end(),
-                   [&](const Command* a, const Command* b) { return recency(a) < recency(b); });
+                   [&](const Command* a, const Command* b) { return place(a) < place(b); });
   return found;
 }
 
@@ -107,7 +120,8 @@ std::vector<const Command*> Commands::taking(std::string_view query) const {
   std::vector<const Command*> found;
   if (last == std::string_view::npos || last + 1 == query.size()) return found;
   for (const Command& command : commands_)
-    if (command.take && is_enabled(command) && matches(command, query.substr(0, last))) found.push_back(&command);
+    if (command.take && is_enabled(command) && matches(command, query.substr(0, last)))
+      found.push_back(&command);
   return found;
 }
 

@@ -280,6 +280,13 @@ TEST_CASE("ten thousand random events leave no interface error behind") {
   CHECK(errors == 0);
 }
 
+TEST_CASE("the palette lists what says the words before what has them in its id alone") {
+  NullDesktop desktop;
+  const auto found = desktop.shell().commands().search("maximise compare");
+  REQUIRE(found.size() > 1);
+  CHECK(found.front()->label == "Maximise Compare");
+}
+
 TEST_CASE("the palette knows fields: their words as commands, their numbers typed behind their names") {
   NullDesktop desktop;
   const auto ask = [&](const char* words) {
