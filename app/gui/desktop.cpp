@@ -148,6 +148,10 @@ int run_desktop(const DesktopOptions& options) {
       std::fprintf(stderr, "ridgepoint: %s\n", error.what());
     }
   };
+  if (!options.settings_directory.empty() && !gui::has_settings(options.settings_directory)) {
+    shell.welcome();
+    keep();  // never again
+  }
   std::size_t kept = shell.document().revision();
   window.run(
       [&] {

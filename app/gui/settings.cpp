@@ -30,6 +30,11 @@ std::optional<sim::Scenario> read_scenario(const nlohmann::json& json, const std
 
 }  // namespace
 
+bool has_settings(const std::filesystem::path& directory) {
+  std::error_code none;
+  return std::filesystem::exists(directory / kFile, none);
+}
+
 Settings load_settings(const std::filesystem::path& directory) {
   if (directory.empty()) return {};
   const std::filesystem::path file = directory / kFile;

@@ -25,6 +25,7 @@ struct Settings {
 // Defaults where there is no file, or none that can be read: a lost layout must not keep the window from
 // opening, nor must a scenario of another version cost the layout. What cannot be
 // read is set aside (runtime/formats/set_aside.h).
+bool has_settings(const std::filesystem::path& directory);  // false: this is the first start
 Settings load_settings(const std::filesystem::path& directory);
 // Written beside and renamed over, so that a crash leaves the old or the new one. Does nothing without a
 // directory; throws std::runtime_error, one sentence, where it cannot be written.

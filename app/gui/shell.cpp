@@ -8,6 +8,7 @@
 #include "app/gui/bars.h"
 #include "app/gui/legal.h"
 #include "app/gui/opened_file.h"
+#include "app/gui/panels/lessons.h"
 #include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
 
@@ -43,6 +44,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
       outlook_(studies_.add<StartQuestion, Outlook>(
           [](const StartQuestion& question, const auto&) { return outlook_of(question); })),
       picture_(studies_.add<PictureQuestion, std::filesystem::path>(draw_picture)),
+      welcome_(studies_),
       executable_(options.executable),
       panels_(settings.closed_panels, !settings.layout.empty()) {
   look_.fonts = load_fonts();
@@ -85,6 +87,20 @@ void Shell::set_display_scale(float scale) {
   if (scale == display_scale_) return;
   display_scale_ = scale;
   style_is_old_ = true;
+}
+
+std::optional<double> Shell::changes_in() const {
+  constexpr double kFrame = 1.0 / 30;
+  return view_.moves ? std::optional(kFrame) : toast_.changes_in();
+}
+
+void Shell::draw_welcome() {
+  const WelcomeCard* const chosen = welcome_.draw(look_, !frozen_);
+  if (welcome_.is_open()) view_.moves = !frozen_;
+  if (!chosen) return;
+  if (*chosen->lesson && panels_.state<LessonsState>().open_named(chosen->lesson))
+    commands_.invoke("panel.lessons");
+  if (*chosen->panel) commands_.invoke(std::string("panel.") + chosen->panel);
 }
 
 Settings Shell::settings() const {
@@ -209,10 +225,12 @@ void Shell::frame() {
   const PanelContext legal_context =
       context(look_, requests, disagreement_.empty() ? document_.scenario() : legal_->scenario);
   view_.hovered_operation.clear();
+  view_.moves = false;
   if (!find_panel(view_.maximised)) draw_host(panel_context);
   panels_.draw(panel_context, legal_context);
   draw_palette(look_, commands_, view_, requests);
   draw_shortcut_sheet(look_, commands_, view_);
+  draw_welcome();
   toast_.draw(look_);
   carry_out(requests);
   follow_document();

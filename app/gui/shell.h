@@ -19,6 +19,7 @@
 #include "app/gui/predictor.h"
 #include "app/gui/settings.h"
 #include "app/gui/view.h"
+#include "app/gui/welcome.h"
 
 namespace app::gui {
 
@@ -34,7 +35,9 @@ class Shell {
   void frame();
   bool wants_close() const { return wants_close_; }
   // Seconds until what is on screen changes of itself, if it will.
-  std::optional<double> changes_in() const { return toast_.changes_in(); }
+  std::optional<double> changes_in() const;
+  // The first start.
+  void welcome() { welcome_.open(); }
   std::size_t frames_drawn() const { return frames_drawn_; }
 
   // As if its run had just ended.
@@ -94,6 +97,7 @@ class Shell {
   // For the scenario at hand; null while it is not known.
   const Outlook* outlook() const;
   void carry_out(Requests& requests);
+  void draw_welcome();
   void draw_host(const PanelContext& context);
 
   bool frozen_ = false, wants_close_ = false, style_is_old_ = true;
@@ -115,6 +119,7 @@ class Shell {
   Study<StartQuestion, Outlook>& outlook_;
   PictureStudy& picture_;
   bool picture_awaited_ = false;
+  Welcome welcome_;
   std::string executable_;
   Prediction unpredicted_;            // until the first one is there
   std::optional<Prediction> legal_;   // the last that has figures

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "app/gui/panels/lessons_handout.h"
+#include "app/gui/welcome.h"
 #include "app/gui/widgets/text.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
@@ -254,7 +255,7 @@ TEST_CASE("a moving picture stands still until it is played, and then goes on to
   CHECK(state.players.begin()->second.share == 0);
   state.players.begin()->second.playing = true;
   opened.desktop.frames(2);
-  CHECK(state.next_frame.progress().running);
+  CHECK(opened.desktop.shell().changes_in().has_value());
   CHECK(state.players.begin()->second.share > 0);
   opened.desktop.frames(60 * 11);
   CHECK(state.players.begin()->second.share == 1);
@@ -269,4 +270,28 @@ TEST_CASE("exponents of growth are read from what the series of runs wrote") {
   CHECK_FALSE(growths.at("a").time_predicted.has_value());
   CHECK_FALSE(growths.at("b").memory_measured.has_value());
   CHECK_THROWS_WITH(growth_from_json("Killed"), contains("without its result"));
+}
+
+TEST_CASE("the welcome shows four pictures, a chosen one opens something, and Escape skips it") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1600, 1000});
+  Shell& shell = desktop.shell();
+  CHECK_FALSE(desktop.says("Begin anywhere"));
+  shell.welcome();
+  desktop.settle_studies();
+  for (const WelcomeCard& card : welcome_cards()) {
+    CHECK(find_panel(*card.panel ? card.panel : "lessons") != nullptr);
+    CHECK(std::filesystem::exists(lesson::lesson_directory() / (std::string(card.film_of) + ".md")));
+  }
+  CHECK(desktop.says("Begin anywhere"));
+  desktop.press(ImGuiKey_Escape);
+  desktop.frames(2);
+  CHECK_FALSE(desktop.says("Begin anywhere"));
+  shell.welcome();
+  desktop.settle_studies();
+  desktop.click({500, 300});  // in the first picture
+  desktop.settle_studies();
+  desktop.settle_studies();
+  CHECK_FALSE(desktop.says("Begin anywhere"));
+  REQUIRE(desktop.state<LessonsState>().open_now());
+  CHECK(desktop.state<LessonsState>().open_now()->id == "pipeline");
 }

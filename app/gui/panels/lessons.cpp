@@ -9,7 +9,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <thread>
 
 #include "app/cli/executable.h"
 #include "app/cli/flags.h"
@@ -31,7 +30,6 @@ using Context = ContextWith<LessonsState>;
 using lesson::Span;
 
 constexpr const char* kPanel = "lessons";
-constexpr auto kFrame = std::chrono::milliseconds(30);
 constexpr auto kBetweenLooks = std::chrono::seconds(1);
 constexpr float kTextWidth = 760, kLessonWidth = 420, kLargeType = 1.75f;
 
@@ -236,7 +234,7 @@ class StepView {
     if (!f.film) return;
     FilmPlayer& player = state_.players[key()];
     if (context_.frozen) player = {.6, false};
-    if (draw_film(look_, *f.film, player)) state_.next_frame.follow(ImGui::GetFrameCount());
+    if (draw_film(look_, *f.film, player)) context_.view.moves = true;
   }
 
   void operator()(const lesson::ShownSeries& s) {
@@ -709,10 +707,6 @@ LessonsState::LessonsState(const PanelTools& tools)
           [](const SeriesQuestion& question, const auto& course) {
             return measure_growth(question, course);
           })),
-      next_frame(tools.studies.add<int, int>([](int frame, const auto&) {
-        std::this_thread::sleep_for(kFrame);
-        return frame;
-      })),
       executable(cli::executable_path()),
       settings(tools.settings_directory),
       folders({lesson::lesson_directory()}),

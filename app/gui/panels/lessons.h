@@ -70,7 +70,6 @@ struct LessonsState {
   };
   Study<LessonRequest, LessonView>& study;
   GrowthStudy& growth;
-  Study<int, int>& next_frame;  // of a picture that moves: its news wakes the window
   std::string executable;
   std::map<std::string, GrowthByName> measured_growth;  // by the series set
   std::map<std::string, FilmPlayer> players;            // by the place in a lesson, as answers
