@@ -148,10 +148,8 @@ int run_desktop(const DesktopOptions& options) {
       std::fprintf(stderr, "ridgepoint: %s\n", error.what());
     }
   };
-  if (!options.settings_directory.empty() && !gui::has_settings(options.settings_directory)) {
-    shell.welcome();
-    keep();  // never again
-  }
+  bool first_start = !options.settings_directory.empty() && !gui::has_settings(options.settings_directory);
+  if (first_start) shell.welcome();
   std::size_t kept = shell.document().revision();
   window.run(
       [&] {
@@ -162,6 +160,11 @@ int run_desktop(const DesktopOptions& options) {
         for (const std::filesystem::path& file : window.take_dropped()) shell.open(file);
         shell.frame();
         if (const auto seconds = shell.changes_in()) window.draw_again_in(*seconds);
+        // Never again, once there is a layout to keep.
+        if (first_start && shell.frames_drawn() > std::size_t{kWarmUpFrames}) {
+          first_start = false;
+          keep();
+        }
         // After every edit, so that a window that is killed has lost none of them.
         if (shell.document().revision() != kept && !ImGui::IsAnyItemActive()) {
           kept = shell.document().revision();

@@ -167,9 +167,11 @@ class StepView {
     const bool wide = least > 0 && most > 20 * least;
     const ScaleUnit unit = scale_of(measure_of(p.dimension, p.style), most);
     const std::string label = p.quantity + (*unit.name ? std::string(", ") + unit.name : "");
-    Chart chart(look_, "##plot", {ImGui::GetContentRegionAvail().x, look_.px(230)},
-                logarithmic_axis(p.path.substr(p.path.find('.') + 1), left, right),
-                wide ? logarithmic_axis(label, least, most, unit) : linear_axis(label, most, unit));
+    Chart chart(
+        look_, "##plot",
+        {ImGui::GetContentRegionAvail().x, std::min(look_.px(230), .5f * ImGui::GetMainViewport()->Size.y)},
+        logarithmic_axis(p.path.substr(p.path.find('.') + 1), left, right),
+        wide ? logarithmic_axis(label, least, most, unit) : linear_axis(label, most, unit));
     if (!chart) return;
     for (std::size_t i = 0; i < p.curves.size(); ++i) {
       const ImU32 color = curve_color(c_, i, p.curves.size());
@@ -564,10 +566,11 @@ void draw_step(const Context& context, const Look& look,
     }
   }
   const float footer = ImGui::GetFrameHeightWithSpacing() + look.px(8);
-  ImGui::BeginChild("step", {0, -footer});
+  // Keys go to what is in it, not to the child as a whole.
+  ImGui::BeginChild("step", {0, -footer}, ImGuiChildFlags_NavFlattened);
   ImGui::BeginChild("text",
                     {std::min(ImGui::GetContentRegionAvail().x - look.px(12), look.px(kTextWidth)), 0},
-                    ImGuiChildFlags_AutoResizeY);
+                    ImGuiChildFlags_AutoResizeY | ImGuiChildFlags_NavFlattened);
   if (!state.study.progress().failure.empty()) {
     text_wrapped(look, TextRole::body, c.bad, as_sentence(state.study.progress().failure));
   } else if (!is_of_step) {

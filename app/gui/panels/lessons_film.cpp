@@ -15,6 +15,7 @@ using lesson::Film;
 using lesson::FilmKind;
 
 constexpr double kSeconds = 10;        // that a film is played in, whatever it takes on the machine
+constexpr float kOfScreen = 0.32f;     // no higher: its button and its sentence stand below
 constexpr float kStillToCome = 0.22f;  // how strong is what lies after the moment
 constexpr float kRow = 24, kLeastRow = 5, kMostRows = 300, kCurve = 190, kRing = 270, kBlocks = 190;
 
@@ -94,8 +95,10 @@ struct Canvas {
     for (std::size_t i = 0; i < film.levels.size(); ++i) {
       const sim::MemoryTimePoint& point = film.levels[i];
       const double until = i + 1 < film.levels.size() ? film.levels[i + 1].time.value : film.end;
-      const float from = x(point.time.value, least.x, right),
-                  to = std::max(from + 1, x(until, least.x, right));
+      // Whole pixels: faint columns that overlap would show as stripes.
+      const float from = std::floor(x(point.time.value, least.x, right)),
+                  to = std::floor(x(until, least.x, right));
+      if (to <= from) continue;
       const bool passed = point.time.value <= now;
       double sum = 0;
       for (std::size_t k = 0; k < point.bytes.size(); ++k) {
@@ -148,7 +151,7 @@ struct Canvas {
   void ring() const {
     const auto ranks = static_cast<float>(film.rows.size());
     const ImVec2 middle = {(least.x + most.x) / 2, (least.y + most.y) / 2};
-    const float radius = std::min(most.x - least.x, most.y - least.y) / 2 - look.px(26);
+    const float radius = std::min(most.x - least.x, most.y - least.y) / 2 - look.px(42);
     const auto place = [&](float rank, float out) {
       const float angle = 2 * std::numbers::pi_v<float> * rank / ranks - std::numbers::pi_v<float> / 2;
       return ImVec2{middle.x + out * std::cos(angle), middle.y + out * std::sin(angle)};
@@ -173,8 +176,12 @@ struct Canvas {
         const std::string shard = span ? std::to_string(span->of) : "\u2713";
         draw_text(list, look, TextRole::caption, at,
                   span ? text_on(color_of(c(), span->of, film.holders, false)) : c().good, shard, {.5f, .5f});
-        draw_text(list, look, TextRole::caption, place(static_cast<float>(rank), radius - size - look.px(22)),
-                  c().dim, film.rows[rank], {.5f, .5f});
+        // Around the ring, on the side that looks away from it.
+        const ImVec2 outside = place(static_cast<float>(rank), radius + size + look.px(5));
+        const ImVec2 away = {(outside.x - middle.x) / (radius + size),
+                             (outside.y - middle.y) / (radius + size)};
+        draw_text(list, look, TextRole::caption, outside, c().dim, film.rows[rank],
+                  {.5f - away.x / 2, .5f - away.y / 2});
       }
     }
   }
@@ -225,7 +232,8 @@ void draw_film_at(ImDrawList* list, const Look& look, const Film& film, double s
 bool draw_film(const Look& look, const Film& film, FilmPlayer& player) {
   const Palette& c = look.color();
   text(look, TextRole::title, c.text, film.title);
-  const float width = ImGui::GetContentRegionAvail().x, height = look.px(height_of(film));
+  const float width = ImGui::GetContentRegionAvail().x,
+              height = std::min(look.px(height_of(film)), kOfScreen * ImGui::GetMainViewport()->Size.y);
   const ImVec2 least = ImGui::GetCursorScreenPos();
   draw_film_at(ImGui::GetWindowDrawList(), look, film, player.share, least,
                {least.x + width, least.y + height});
