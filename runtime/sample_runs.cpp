@@ -19,7 +19,6 @@ namespace runtime {
 namespace {
 
 constexpr std::int64_t kSteps = 5;
-constexpr int kRuns = 2;
 
 // Of executions that differ more than this, as of contexts that grow from token to token, a mean says
 // something only of kinds that stream.
@@ -107,17 +106,10 @@ void sample_runs(const Sampling& sampling, const EventSink& sink, const std::sto
     const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
     const sim::Bytes working_set =
         memory > calibration.hardware.last_level_cache ? sampling.memory : sampling.rotation;
-    std::vector<sim::KernelSample> shortest;
-    for (int run = 0; run < kRuns; ++run) {
-      const std::vector<sim::KernelSample> samples = samples_of(
-          short_run(scenario, {.steps = kSteps, .threads = sampling.threads, .slowdown = {}}, {}, stop),
-          working_set);
-      if (stop.stop_requested()) return;
-      if (run == 0) shortest = samples;
-      for (std::size_t i = 0; i < std::min(shortest.size(), samples.size()); ++i)
-        if (samples[i].median < shortest[i].median) shortest[i] = samples[i];
-    }
-    for (const sim::KernelSample& sample : shortest)
+    const sim::Report measured =
+        short_run(scenario, {.steps = kSteps, .threads = sampling.threads, .slowdown = {}}, {}, stop);
+    if (stop.stop_requested()) return;
+    for (const sim::KernelSample& sample : samples_of(measured, working_set))
       if (known.count(what(sample)) == 0) calibration.samples.push_back(sample);
   }
 }

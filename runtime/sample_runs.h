@@ -15,7 +15,7 @@ std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware);
 
 // Appends to calibration.samples what those runs take of kinds, types and types of weights of which it has no
 // sample yet. A run's samples count as found in caches, or not, by whether its memory is larger than the last
-// cache. Each is run twice, and the shorter times count. Ends early with what
+// cache. Ends early with what
 // there is on a stop request. Throws as calibrating_runs() does.
 void sample_runs(const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
                  sim::Calibration& calibration);

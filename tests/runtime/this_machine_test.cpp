@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <set>
@@ -214,13 +215,17 @@ TEST_CASE("Another thread's work is our own, not another program's load") {
     while (!over) {
     }
   });
+  const std::clock_t before = std::clock();  // of all the process's threads
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  const double own = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
   const runtime::OtherLoad::Use use = others.look(kernels::cpu::threads());
   over = true;
   busy.join();
   CHECK(use.seconds > 0.5);
-  // On a machine with other work the rest of its cores may be busy, never more than it has.
-  CHECK(use.cores <= static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)) - 0.5);
+  // On a machine with other work the rest of its cores may be busy, never those that this thread has;
+  // accounts tick every 10 ms.
+  CHECK(own > 0);
+  CHECK(use.cores <= static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)) - own / use.seconds + 0.2);
   CHECK(use.missed <= use.cores);
 }
 
