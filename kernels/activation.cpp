@@ -31,6 +31,45 @@ KERNELS_MULTIVERSION void gelu_gradient_range(float* dinp, const float* dout, co
   }
 }
 
+// The normal distribution at x, and x times its density. Below zero it is exp(-x^2 / 2) g(-x), where g falls
+// slowly: a polynomial of 1 / (1 + t / 4), fitted to erfc at 4000 points of t in [0, 9], relatively
+// within 1.3e-8.
+struct NormalAt {
+  float below, times_density;
+};
+KERNELS_INLINE NormalAt normal_at(float x) {
+  constexpr float kSqrtHalfOverPi = 0.3989422804014327f;  // 1 / sqrt(2 pi)
+  const float t = x < 0.0f ? -x : x;
+  const float s = 1.0f / (1.0f + 0.25f * t);
+  float g = 0.03256264701485634f;
+  g = g * s - 0.1876165121793747f;
+  g = g * s + 0.3719240725040436f;
+  g = g * s - 0.2979196608066559f;
+  g = g * s + 0.2700344920158386f;
+  g = g * s + 0.0013785745250061154f;
+  g = g * s + 0.1126159131526947f;
+  g = g * s + 0.09713082760572433f;
+  g = g * s + 0.09988964349031448f;
+  const float e = exp_approx(-0.5f * x * x);
+  const float tail = e * g * s;
+  return {x < 0.0f ? tail : 1.0f - tail, x * e * kSqrtHalfOverPi};
+}
+
+KERNELS_MULTIVERSION void gelu_exact_range(float* out, const float* inp, std::int64_t begin,
+                                           std::int64_t end) {
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) out[i] = inp[i] * normal_at(inp[i]).below;
+}
+
+KERNELS_MULTIVERSION void gelu_exact_gradient_range(float* dinp, const float* dout, const float* inp,
+                                                    std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) {
+    const NormalAt n = normal_at(inp[i]);
+    dinp[i] = dout[i] * (n.below + n.times_density);
+  }
+}
+
 KERNELS_MULTIVERSION void squared_relu_range(float* out, const float* inp, std::int64_t begin,
                                              std::int64_t end) {
 #pragma omp simd
@@ -97,6 +136,49 @@ KERNELS_INLINE float gated_gradient_row(float* dgate, float* dup, const float* d
   return dweight;
 }
 
+// gpt-oss's gate and what it multiplies, clamped, each with its slope.
+constexpr float kClamp = 7.0f, kClampedSlope = 1.702f;
+
+KERNELS_MULTIVERSION void clamped_swiglu_row(float* out, const float* gate, const float* up, float weight,
+                                             std::int64_t F) {
+#pragma omp simd
+  for (std::int64_t f = 0; f < F; ++f) {
+    const float g = gate[f] > kClamp ? kClamp : gate[f];
+    const float above = up[f] < -kClamp ? -kClamp : up[f];
+    const float u = above > kClamp ? kClamp : above;
+    out[f] = weight * g * sigmoid_approx(kClampedSlope * g).value * (u + 1.0f);
+  }
+}
+KERNELS_MULTIVERSION float clamped_swiglu_gradient_row(float* dgate, float* dup, const float* dout,
+                                                       const float* gate, const float* up, float weight,
+                                                       std::int64_t F) {
+  float dweight = 0;
+#pragma omp simd reduction(+ : dweight)
+  for (std::int64_t f = 0; f < F; ++f) {
+    const float g = gate[f] > kClamp ? kClamp : gate[f];
+    const float above = up[f] < -kClamp ? -kClamp : up[f];
+    const float u = above > kClamp ? kClamp : above;
+    const Sigmoid s = sigmoid_approx(kClampedSlope * g);
+    const float value = g * s.value, upward = weight * dout[f];
+    dweight += dout[f] * value * (u + 1.0f);
+    dgate[f] =
+        gate[f] > kClamp ? 0.0f : upward * (u + 1.0f) * s.value * (1.0f + kClampedSlope * g * s.complement);
+    dup[f] = up[f] < -kClamp || up[f] > kClamp ? 0.0f : upward * value;
+  }
+  return dweight;
+}
+
+KERNELS_MULTIVERSION float weighed_gradient_row(float* dinp, const float* dout, const float* inp,
+                                                float weight, std::int64_t F) {
+  float dweight = 0;
+#pragma omp simd reduction(+ : dweight)
+  for (std::int64_t f = 0; f < F; ++f) {
+    dweight += dout[f] * inp[f];
+    dinp[f] = weight * dout[f];
+  }
+  return dweight;
+}
+
 KERNELS_MULTIVERSION void swiglu_row(float* out, const float* gate, const float* up, float weight,
                                      std::int64_t F) {
   gated_row<Silu>(out, gate, up, weight, F);
@@ -151,6 +233,17 @@ void gelu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F) 
 void gelu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F) {
   parallel_ranges(R * F, kSigmoidCost, [=](std::int64_t begin, std::int64_t end) {
     gelu_gradient_range(dinp, dout, inp, begin, end);
+  });
+}
+
+void gelu_exact_forward(float* out, const float* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, kSigmoidCost,
+                  [=](std::int64_t begin, std::int64_t end) { gelu_exact_range(out, inp, begin, end); });
+}
+
+void gelu_exact_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, kSigmoidCost, [=](std::int64_t begin, std::int64_t end) {
+    gelu_exact_gradient_range(dinp, dout, inp, begin, end);
   });
 }
 
@@ -219,6 +312,24 @@ void geglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_
 void geglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
                     RowWeights weights, float* drow_weights) {
   gated_backward(geglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+}
+
+void clamped_swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F,
+                            RowWeights weights) {
+  gated_forward(clamped_swiglu_row, out, gate_up, R, F, weights);
+}
+
+void clamped_swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R,
+                             std::int64_t F, RowWeights weights, float* drow_weights) {
+  gated_backward(clamped_swiglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+}
+
+void weigh_rows_backward(float* dinp, float* drow_weights, const float* dout, const float* inp,
+                         const float* weights, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R, F, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      drow_weights[r] = weighed_gradient_row(dinp + r * F, dout + r * F, inp + r * F, weights[r], F);
+  });
 }
 
 void weigh_rows(float* out, const float* inp, std::int64_t R, std::int64_t F, RowWeights weights) {

@@ -9,6 +9,10 @@ void gelu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);
 // dinp (R, F) = gradient; dinp may be the same memory as dout.
 void gelu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F);
 
+// GELU by the error function (Falcon, MPT, GPT-NeoX); as above.
+void gelu_exact_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);
+void gelu_exact_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F);
+
 // ReLU: out (R, F) = max(inp, 0).
 void relu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);
 // dinp (R, F) = gradient; dinp may be the same memory as dout.
@@ -39,6 +43,16 @@ void geglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_
 void geglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
                     RowWeights weights = {}, float* drow_weights = nullptr);
 
+// gpt-oss's (openai/gpt-oss, gpt_oss/torch/model.py): gate * sigmoid(1.702 gate) * (up + 1) (* weight), with
+// the gate at most 7 and up between -7 and 7; beyond these bounds they have no gradient. As above.
+void clamped_swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F,
+                            RowWeights weights = {});
+void clamped_swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R,
+                             std::int64_t F, RowWeights weights = {}, float* drow_weights = nullptr);
+
+// dinp (R, F) = dout * weight, drow_weights (R) = the gradient of the row's weight: sum of dout * inp.
+void weigh_rows_backward(float* dinp, float* drow_weights, const float* dout, const float* inp,
+                         const float* weights, std::int64_t R, std::int64_t F);
 // Rows times their weights, for activations without a gate: out (R, F) = inp * weight; out may be inp.
 void weigh_rows(float* out, const float* inp, std::int64_t R, std::int64_t F, RowWeights weights);
 // For out = activation(inp) * weight, by the squared ReLU: dinp (R, F), drow_weights (R) = gradients.

@@ -33,7 +33,7 @@ KERNELS_MULTIVERSION float normed(float* out, const float* inp, const float* wei
   for (std::int64_t c = 0; c < width; ++c) squares += inp[c] * inp[c];
   const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(width) + eps);
 #pragma omp simd
-  for (std::int64_t c = 0; c < width; ++c) out[c] = inp[c] * rstd * weight[c];
+  for (std::int64_t c = 0; c < width; ++c) out[c] = inp[c] * rstd * (weight ? weight[c] : 1.0f);
   return rstd;
 }
 
@@ -45,13 +45,13 @@ KERNELS_MULTIVERSION void normed_gradient(float* gradient, float* dweight, const
 #pragma omp simd reduction(+ : projection)
   for (std::int64_t c = 0; c < width; ++c) {
     const float value = inp[c] * rstd;
-    projection += gradient[c] * weight[c] * value;
+    projection += gradient[c] * (weight ? weight[c] : 1.0f) * value;
     dweight[c] += gradient[c] * value;
   }
   const float slope = projection / static_cast<float>(width);
 #pragma omp simd
   for (std::int64_t c = 0; c < width; ++c)
-    gradient[c] = rstd * (gradient[c] * weight[c] - inp[c] * rstd * slope);
+    gradient[c] = rstd * (gradient[c] * (weight ? weight[c] : 1.0f) - inp[c] * rstd * slope);
 }
 
 }  // namespace
@@ -65,7 +65,8 @@ void qk_norm_forward(float* out, float* rstd, const float* inp, const float* wei
       float* to = out + r * row_width;
       for (std::int64_t i = 0; i < parts_of_row(s); ++i) {
         const NormedPart part = part_of_row(i, s);
-        const float of_part = normed(to + part.begin, from + part.begin, weight + part.gain, eps, part.width);
+        const float of_part = normed(to + part.begin, from + part.begin,
+                                     weight ? weight + part.gain : nullptr, eps, part.width);
         if (rstd) rstd[r * (s.H + s.G) + part.statistic] = of_part;
       }
       const std::int64_t values = (s.H + s.G) * s.D;
@@ -85,12 +86,12 @@ void qk_norm_backward(float* dqkv, float* dweight, const float* inp, const float
           for (std::int64_t i = 0; i < parts_of_row(s); ++i) {
             const NormedPart part = part_of_row(i, s);
             normed_gradient(dqkv + r * row_width + part.begin, partial + part.gain,
-                            inp + r * row_width + part.begin, weight + part.gain,
+                            inp + r * row_width + part.begin, weight ? weight + part.gain : nullptr,
                             rstd[r * (s.H + s.G) + part.statistic], part.width);
           }
       },
       [=](const float* partial) {
-        for (std::int64_t c = 0; c < gains; ++c) dweight[c] += partial[c];
+        for (std::int64_t c = 0; dweight && c < gains; ++c) dweight[c] += partial[c];
       });
 }
 

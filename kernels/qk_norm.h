@@ -14,11 +14,13 @@ struct QkNormShape {
 namespace cpu {
 
 // out (R, (H+2G)*D): queries and keys normed, values copied; rstd (R, H+G), of all heads (R, H+G) with the
-// first of the queries' and of the keys' alone in use, may be null. weight: (2, D), of all heads ((H+G)*D).
+// first of the queries' and of the keys' alone in use, may be null. weight: (2, D), of all heads ((H+G)*D);
+// null: gains of 1 (Llama 4).
 void qk_norm_forward(float* out, float* rstd, const float* inp, const float* weight, float eps,
                      QkNormShape s);
 
-// dqkv (R, (H+2G)*D) in place: gradients of the result become those of inp; values' stay. dweight +=.
+// dqkv (R, (H+2G)*D) in place: gradients of the result become those of inp; values' stay. dweight +=, may be
+// null.
 void qk_norm_backward(float* dqkv, float* dweight, const float* inp, const float* weight, const float* rstd,
                       QkNormShape s);
 

@@ -1,5 +1,6 @@
 #include "kernels/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -9,9 +10,32 @@
 namespace kernels::cpu {
 namespace {
 
+// YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.2): dimensions that turn more than beta_fast times
+// within the original length stay, those that turn less than beta_slow times are stretched, those between are
+// blended.
+double yarn_frequency(double theta, std::int64_t i, std::int64_t rotated, const RopeScaling& s) {
+  const auto pair_of_turns = [&](double turns) {
+    return static_cast<double>(rotated) *
+           std::log(s.original_max_position_embeddings / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(theta));
+  };
+  double low = pair_of_turns(s.beta_fast), high = pair_of_turns(s.beta_slow);
+  if (s.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rotated - 1));
+  if (low == high) high += 0.001;
+  const double stretched = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+  const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotated));
+  return stretched * frequency / s.factor + (1 - stretched) * frequency;
+}
+
 double scaled_frequency(double frequency, const RopeScaling& scaling) {
   switch (scaling.kind) {
     case RopeScaling::Kind::none:
+    case RopeScaling::Kind::yarn:
       return frequency;
     case RopeScaling::Kind::linear:
       return frequency / scaling.factor;
@@ -60,15 +84,26 @@ void rotate(float* qkv, const float* table, const std::int32_t* positions, float
 
 }  // namespace
 
-void rope_table(float* table, double theta, const RopeScaling& scaling, std::int64_t P, std::int64_t D) {
+void rope_table(float* table, double theta, const RopeScaling& scaling, std::int64_t P, std::int64_t D,
+                std::int64_t rotated) {
   const std::int64_t half = D / 2;
+  if (rotated == 0) rotated = D;
+  const bool yarn = scaling.kind == RopeScaling::Kind::yarn;
+  const double factor = !yarn                          ? 1.0
+                        : scaling.attention_factor > 0 ? scaling.attention_factor
+                        : scaling.factor > 1           ? 0.1 * std::log(scaling.factor) + 1
+                                                       : 1.0;
   for (std::int64_t i = 0; i < half; ++i) {
+    const bool turns = i < rotated / 2;
     const double frequency =
-        scaled_frequency(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(D)), scaling);
+        !turns ? 0.0
+        : yarn ? yarn_frequency(theta, i, rotated, scaling)
+               : scaled_frequency(
+                     std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotated)), scaling);
     for (std::int64_t p = 0; p < P; ++p) {
       const double angle = static_cast<double>(p) * frequency;
-      table[p * D + i] = static_cast<float>(std::cos(angle));
-      table[p * D + half + i] = static_cast<float>(std::sin(angle));
+      table[p * D + i] = static_cast<float>((turns ? factor : 1.0) * std::cos(angle));
+      table[p * D + half + i] = static_cast<float>((turns ? factor : 1.0) * std::sin(angle));
     }
   }
 }

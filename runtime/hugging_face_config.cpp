@@ -21,6 +21,14 @@ json rope_scaling(const sim::RopeScaling& scaling) {
               {"low_freq_factor", scaling.low_freq_factor},
               {"high_freq_factor", scaling.high_freq_factor},
               {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
+    case sim::RopeScaling::Kind::yarn:
+      return {{"rope_type", "yarn"},
+              {"factor", scaling.factor},
+              {"beta_fast", scaling.beta_fast},
+              {"beta_slow", scaling.beta_slow},
+              {"truncate", scaling.truncate},
+              {"attention_factor", scaling.attention_factor},
+              {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
   }
   return nullptr;
 }
@@ -158,7 +166,8 @@ bool has_other_features(const sim::Model& m) {
   return m.has_experts() || m.qk_norm != sim::QkNorm::none || m.position == sim::Position::alibi ||
          m.embedding_norm || m.parallel_residual || m.sliding_window > 0 || m.attention_chunk_size > 0 ||
          m.no_rope_layer_interval > 0 || m.activation == sim::Activation::relu ||
-         m.activation == sim::Activation::geglu;
+         m.activation == sim::Activation::geglu || m.activation == sim::Activation::gelu_exact ||
+         m.norm_placement != sim::NormPlacement::before || m.embedding_multiplier != 1;
 }
 
 json config_of(const sim::Model& m) {

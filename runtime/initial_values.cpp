@@ -95,18 +95,48 @@ void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_vie
   }
 }
 
-void fill_rope_table(const sim::Model& model, std::span<float> table) {
-  using From = sim::RopeScaling::Kind;
+namespace {
+
+kernels::RopeScaling::Kind kind_of(sim::RopeScaling::Kind kind) {
   using To = kernels::RopeScaling::Kind;
-  const sim::RopeScaling& from = model.rope_scaling;
-  kernels::RopeScaling scaling;
-  scaling.kind = from.kind == From::llama3 ? To::llama3 : from.kind == From::linear ? To::linear : To::none;
-  scaling.factor = from.factor;
-  scaling.low_freq_factor = from.low_freq_factor;
-  scaling.high_freq_factor = from.high_freq_factor;
-  scaling.original_max_position_embeddings = static_cast<double>(from.original_max_position_embeddings);
+  switch (kind) {
+    case sim::RopeScaling::Kind::none:
+      return To::none;
+    case sim::RopeScaling::Kind::linear:
+      return To::linear;
+    case sim::RopeScaling::Kind::llama3:
+      return To::llama3;
+    case sim::RopeScaling::Kind::yarn:
+      return To::yarn;
+  }
+  return To::none;
+}
+
+void fill_table(const sim::Model& model, double theta, const kernels::RopeScaling& scaling,
+                std::span<float> table) {
   const std::int64_t positions = static_cast<std::int64_t>(table.size()) / model.rope_size();
-  kernels::cpu::rope_table(table.data(), model.rope_theta, scaling, positions, model.rope_size());
+  kernels::cpu::rope_table(table.data(), theta, scaling, positions, model.rope_size(), model.rotated_size());
+}
+
+}  // namespace
+
+void fill_rope_table(const sim::Model& model, std::span<float> table) {
+  const sim::RopeScaling& from = model.rope_scaling;
+  fill_table(model, model.rope_theta,
+             {.kind = kind_of(from.kind),
+              .factor = from.factor,
+              .low_freq_factor = from.low_freq_factor,
+              .high_freq_factor = from.high_freq_factor,
+              .original_max_position_embeddings = static_cast<double>(from.original_max_position_embeddings),
+              .beta_fast = from.beta_fast,
+              .beta_slow = from.beta_slow,
+              .truncate = from.truncate,
+              .attention_factor = from.attention_factor},
+             table);
+}
+
+void fill_local_rope_table(const sim::Model& model, std::span<float> table) {
+  fill_table(model, model.rope_local_base_freq, {}, table);
 }
 
 }  // namespace runtime

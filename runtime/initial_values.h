@@ -17,5 +17,7 @@ void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_vie
 
 // The plan's input.rope_table, fp32 (positions, head_dim).
 void fill_rope_table(const sim::Model& model, std::span<float> table);
+// Its input.local_rope_table: rope_local_base_freq, unscaled.
+void fill_local_rope_table(const sim::Model& model, std::span<float> table);
 
 }  // namespace runtime

@@ -453,9 +453,12 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
     write_part(name, values);
     if (master != sim::kNoBuffer) write_part({master, name.layer}, values);
   }
-  if (const sim::BufferId table = plan_.find(sim::buffer_names::rope_table); table != sim::kNoBuffer) {
+  for (const auto& [name, fill] : {std::pair{sim::buffer_names::rope_table, &fill_rope_table},
+                                   std::pair{sim::buffer_names::local_rope_table, &fill_local_rope_table}}) {
+    const sim::BufferId table = plan_.find(name);
+    if (table == sim::kNoBuffer) continue;
     values.resize(elements_of({table}));
-    fill_rope_table(plan_.scenario.model, values);
+    fill(plan_.scenario.model, values);
     values = rows_of_own_positions(values);
     write(table, std::span<const float>(values));
   }

@@ -24,8 +24,9 @@ constexpr LayerName kLayerNames[] = {
     {"layer.mlp.down", "mlp.down_proj", "mlp.c_proj", "ffn_down"},
 };
 
+// OPT's layers have other activations.
 bool is_gpt2(const Model& model) {
-  return model.position == sim::Position::learned;
+  return model.position == sim::Position::learned && model.activation == sim::Activation::gelu;
 }
 
 // Nemotron-H: every layer is "mixer" behind "norm".
@@ -36,17 +37,97 @@ constexpr LayerName kHybridNames[] = {
     {"layer.state_space.in", "mixer.in_proj", "", ""}, {"layer.state_space.out", "mixer.out_proj", "", ""},
 };
 
-// BLOOM's, beside ALiBi; weights are stored (out, in).
-constexpr LayerName kBloomNames[] = {
-    {"layer.attention_norm", "input_layernorm", "", ""},
-    {"layer.attention.output", "self_attention.dense", "", ""},
-    {"layer.mlp_norm", "post_attention_layernorm", "", ""},
-    {"layer.mlp.up", "mlp.dense_h_to_4h", "", ""},
-    {"layer.mlp.down", "mlp.dense_4h_to_h", "", ""},
+// Families with names of their own; what Llama-likes call things is written out below. Of layers behind
+// `layers` and the layer's number. Weights are stored (out, in). An empty name: the family has none.
+struct FamilyNames {
+  std::string_view layers, embedding, position, embedding_norm, final_norm, head;
+  std::string_view attention_norm, mlp_norm, qkv, query, key, value, output, up, down;
 };
+constexpr FamilyNames kBloomNames{.layers = "h.",
+                                  .embedding = "word_embeddings",
+                                  .position = "",
+                                  .embedding_norm = "word_embeddings_layernorm",
+                                  .final_norm = "ln_f",
+                                  .head = "lm_head",
+                                  .attention_norm = "input_layernorm",
+                                  .mlp_norm = "post_attention_layernorm",
+                                  .qkv = "self_attention.query_key_value",
+                                  .query = "",
+                                  .key = "",
+                                  .value = "",
+                                  .output = "self_attention.dense",
+                                  .up = "mlp.dense_h_to_4h",
+                                  .down = "mlp.dense_4h_to_h"};
+constexpr FamilyNames kFalconOfTwoNorms = [] {
+  FamilyNames names = kBloomNames;
+  names.attention_norm = "ln_attn";
+  names.mlp_norm = "ln_mlp";
+  return names;
+}();
+constexpr FamilyNames kGptNeoxNames = [] {
+  FamilyNames names = kBloomNames;
+  names.layers = "gpt_neox.layers.";
+  names.embedding = "gpt_neox.embed_in";
+  names.final_norm = "gpt_neox.final_layer_norm";
+  names.head = "embed_out";
+  names.qkv = "attention.query_key_value";
+  names.output = "attention.dense";
+  return names;
+}();
+constexpr FamilyNames kMptNames{.layers = "blocks.",
+                                .embedding = "wte",
+                                .position = "",
+                                .embedding_norm = "",
+                                .final_norm = "norm_f",
+                                .head = "lm_head",
+                                .attention_norm = "norm_1",
+                                .mlp_norm = "norm_2",
+                                .qkv = "attn.Wqkv",
+                                .query = "",
+                                .key = "",
+                                .value = "",
+                                .output = "attn.out_proj",
+                                .up = "ffn.up_proj",
+                                .down = "ffn.down_proj"};
+constexpr FamilyNames kOptNames{.layers = "model.decoder.layers.",
+                                .embedding = "model.decoder.embed_tokens",
+                                .position = "model.decoder.embed_positions",
+                                .embedding_norm = "",
+                                .final_norm = "model.decoder.final_layer_norm",
+                                .head = "lm_head",
+                                .attention_norm = "self_attn_layer_norm",
+                                .mlp_norm = "final_layer_norm",
+                                .qkv = "",
+                                .query = "self_attn.q_proj",
+                                .key = "self_attn.k_proj",
+                                .value = "self_attn.v_proj",
+                                .output = "self_attn.out_proj",
+                                .up = "fc1",
+                                .down = "fc2"};
 
-bool is_bloom(const Model& model) {
-  return model.position == sim::Position::alibi;
+// Null where names are GPT-2's, Nemotron-H's or Llama's.
+const FamilyNames* family_names(const Model& model) {
+  if (model.is_hybrid() || model.norm != sim::Norm::layernorm) return nullptr;
+  switch (model.position) {
+    case sim::Position::learned:
+      return is_gpt2(model) ? nullptr : &kOptNames;
+    case sim::Position::alibi:
+      return model.norm_has_bias() ? &kBloomNames : &kMptNames;
+    case sim::Position::rope:
+      if (sim::is_gated(model.activation)) return nullptr;
+      if (model.attention_bias) return &kGptNeoxNames;
+      return model.parallel_residual && !model.shared_norm ? &kFalconOfTwoNorms : &kBloomNames;
+    case sim::Position::none:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+bool is_llama4(const Model& model) {
+  return model.moe.weights_on == sim::ExpertWeights::input;
+}
+bool is_gpt_oss(const Model& model) {
+  return model.activation == sim::Activation::clamped_swiglu;
 }
 
 // Mixtral calls the three matrices of an expert by numbers; Qwen's and DeepSeek's as those of a dense layer.
@@ -58,9 +139,15 @@ class Namer {
  public:
   Namer(const Model& model, WeightNames names, std::string_view buffer_name, std::int32_t layer)
       : model_(model), names_(names), buffer_(buffer_name) {
+    if (!is_gguf()) family_ = family_names(model);
     if (buffer_ == "layer.state_space.heads" && model.is_hybrid() && !is_gguf()) {
       owner_ = buffer_;
       layer_prefix_ = "backbone.layers." + std::to_string(layer) + ".";
+      return;
+    }
+    if (buffer_ == "layer.attention.sinks" && !is_gguf()) {
+      owner_ = buffer_;
+      layer_prefix_ = "model.layers." + std::to_string(layer) + ".";
       return;
     }
     const std::size_t dot = buffer_.rfind('.');
@@ -70,14 +157,17 @@ class Namer {
     if (kind_ != ".weight" && kind_ != ".bias") unknown();
     const std::string index = std::to_string(layer);
     layer_prefix_ = is_gguf() ? "blk." + index + "."
-                    : is_gpt2(model) || is_bloom(model)
+                    : family_ ? std::string(family_->layers) + index + "."
+                    : is_gpt2(model)
                         ? "h." + index + "."
                         : (model.is_hybrid() ? "backbone.layers." : "model.layers.") + index + ".";
   }
 
   std::vector<WeightPart> parts() const {
     if (model_.is_hybrid() && !is_gguf()) return hybrid_parts();
-    if (is_bloom(model_) && !is_gguf()) return bloom_parts();
+    if (family_) return family_parts();
+    if (owner_ == "layer.attention.sinks")
+      return {{.tensor = layer_prefix_ + "self_attn.sinks", .rows = model_.num_attention_heads}};
     if (owner_.starts_with("layer.router") || owner_.starts_with("layer.experts") ||
         owner_.starts_with("layer.shared_expert"))
       return expert_parts();
@@ -95,6 +185,12 @@ class Namer {
       return {vector(is_gguf() ? "output_norm" : is_gpt2(model_) ? "ln_f" : "model.norm")};
     if (owner_ == "layer.attention.qkv") return qkv();
     if (owner_ == "layer.mlp.gate_up") return gate_up();
+    if (owner_ == "layer.attention_output_norm") return {vector(layer_prefix_ + "post_attention_layernorm")};
+    if (owner_ == "layer.mlp_output_norm") return {vector(layer_prefix_ + "post_feedforward_layernorm")};
+    if (owner_ == "layer.mlp_norm" && model_.norms_after())
+      return {vector(layer_prefix_ + "pre_feedforward_layernorm")};
+    if (owner_ == "layer.mlp.down" && is_llama4(model_))
+      return {linear(layer_prefix_ + "feed_forward.down_proj", model_.hidden_size, model_.intermediate_size)};
     for (const LayerName& name : kLayerNames) {
       if (name.plan != owner_) continue;
       const std::string file_name = layer_prefix_ + std::string(is_gguf()         ? name.gguf
@@ -117,7 +213,11 @@ class Namer {
   }
 
   WeightPart vector(std::string_view owner) const {
-    return {.tensor = std::string(owner) + std::string(kind_), .rows = model_.hidden_size};
+    return gain({.tensor = std::string(owner) + std::string(kind_), .rows = model_.hidden_size});
+  }
+  WeightPart gain(WeightPart part) const {
+    if (model_.norm_gains_from_one && !is_gguf()) part.offset = 1;
+    return part;
   }
   WeightPart table(std::string_view owner, std::int64_t rows) const {
     return {.tensor = std::string(owner) + std::string(kind_), .rows = rows, .cols = model_.hidden_size};
@@ -168,34 +268,65 @@ class Namer {
     unknown();
   }
 
-  std::vector<WeightPart> bloom_parts() const {
-    if (owner_ == "embedding") return {table("word_embeddings", model_.vocab_size)};
-    if (owner_ == "embedding_norm") return {vector("word_embeddings_layernorm")};
-    if (owner_ == "head") return {table("lm_head", model_.vocab_size)};
-    if (owner_ == "final_norm") return {vector("ln_f")};
-    if (owner_ == "layer.attention.qkv") {
-      WeightPart fused =
-          linear(layer_prefix_ + "self_attention.query_key_value", model_.qkv_size(), model_.hidden_size);
-      fused.fused_heads = model_.num_attention_heads;
-      return {fused};
+  std::vector<WeightPart> family_parts() const {
+    const FamilyNames& names = *family_;
+    const std::int64_t hidden = model_.hidden_size, ffn = model_.intermediate_size;
+    const auto of_layer = [&](std::string_view name) { return layer_prefix_ + std::string(name); };
+    if (owner_ == "embedding") return {table(names.embedding, model_.vocab_size)};
+    if (owner_ == "embedding_norm") return {vector(names.embedding_norm)};
+    if (owner_ == "head") return {table(names.head, model_.vocab_size)};
+    if (owner_ == "final_norm") return {vector(names.final_norm)};
+    if (owner_ == "position_embedding") {
+      WeightPart positions = table(names.position, model_.max_position_embeddings);
+      positions.first_row = 2;  // transformers' OPT looks positions up two rows further
+      return {positions};
     }
-    for (const LayerName& name : kBloomNames) {
-      if (name.plan != owner_) continue;
-      const std::string file_name = layer_prefix_ + std::string(name.llama);
-      if (owner_.ends_with("norm")) return {vector(file_name)};
-      const bool up = owner_ == "layer.mlp.up", down = owner_ == "layer.mlp.down";
-      return {linear(file_name, up ? model_.intermediate_size : model_.hidden_size,
-                     down ? model_.intermediate_size : model_.hidden_size)};
+    if (owner_ == "layer.attention_norm") return {vector(of_layer(names.attention_norm))};
+    if (owner_ == "layer.mlp_norm") return {vector(of_layer(names.mlp_norm))};
+    if (owner_ == "layer.attention.output")
+      return {linear(of_layer(names.output), hidden, model_.query_size())};
+    if (owner_ == "layer.mlp.up") return {linear(of_layer(names.up), ffn, hidden)};
+    if (owner_ == "layer.mlp.down") return {linear(of_layer(names.down), hidden, ffn)};
+    if (owner_ != "layer.attention.qkv") unknown();
+    if (names.qkv.empty())
+      return {linear(of_layer(names.query), model_.query_size(), hidden),
+              linear(of_layer(names.key), model_.key_value_size(), hidden),
+              linear(of_layer(names.value), model_.key_value_size(), hidden)};
+    WeightPart fused = linear(of_layer(names.qkv), model_.qkv_size(), hidden);
+    if (family_ != &kMptNames) {
+      fused.fused_groups = model_.num_key_value_heads;
+      fused.fused_queries = model_.num_attention_heads / model_.num_key_value_heads;
     }
-    unknown();
+    if (model_.position == sim::Position::rope && model_.rotated_size() < model_.head_dim) {
+      fused.partly_rotated = model_.rotated_size();
+      fused.head_rows = model_.head_dim;
+      fused.rotating_heads = model_.num_attention_heads + model_.num_key_value_heads;
+    }
+    return {fused};
   }
 
   // Experts one after the other, each with its gate before what the gate multiplies.
   std::vector<WeightPart> expert_parts() const {
     if (is_gguf()) unknown();
     const sim::MixtureOfExperts& e = model_.moe;
-    const std::string block = layer_prefix_ + (is_mixtral(model_) ? "block_sparse_moe." : "mlp.");
+    const std::string block = layer_prefix_ + (is_llama4(model_)    ? "feed_forward."
+                                               : is_gpt_oss(model_) ? "mlp."
+                                               : is_mixtral(model_) ? "block_sparse_moe."
+                                                                    : "mlp.");
     const std::int64_t hidden = model_.hidden_size;
+    if (is_llama4(model_) || is_gpt_oss(model_)) {
+      if (owner_ == "layer.router") return {linear(block + "router", e.num_experts, hidden)};
+      const bool up = owner_ == "layer.experts.gate_up";
+      if (up || owner_ == "layer.experts.down") {
+        const std::int64_t width = e.moe_intermediate_size, rows = up ? 2 * width : hidden;
+        const bool matrix = kind_ == ".weight";
+        return {{.tensor = block + "experts." + (up ? "gate_up_proj" : "down_proj") + (matrix ? "" : "_bias"),
+                 .rows = e.num_experts * rows,
+                 .cols = matrix ? (up ? hidden : width) : 0,
+                 .experts = e.num_experts,
+                 .alternating = up && is_gpt_oss(model_)}};
+      }
+    }
     const auto gate_and_up = [&](std::vector<WeightPart>& parts, const std::string& owner, const char* gate,
                                  const char* up, std::int64_t width) {
       parts.push_back(linear(owner + gate, width, hidden));
@@ -260,13 +391,15 @@ class Namer {
     unknown();
   }
 
-  // One gain for all heads of queries, one for those of keys.
+  // A gain for all heads of queries and one for those of keys, or one as wide as all heads for each.
   std::vector<WeightPart> qk_norm() const {
-    if (model_.qk_norm != sim::QkNorm::per_head || is_gguf()) unknown();
-    const auto part = [&](const char* name) {
-      return WeightPart{.tensor = layer_prefix_ + "self_attn." + name + ".weight", .rows = model_.head_dim};
+    if (is_gguf()) unknown();
+    const bool each = model_.qk_norm == sim::QkNorm::per_head;
+    const auto part = [&](const char* name, std::int64_t all) {
+      return gain(
+          {.tensor = layer_prefix_ + "self_attn." + name + ".weight", .rows = each ? model_.head_dim : all});
     };
-    return {part("q_norm"), part("k_norm")};
+    return {part("q_norm", model_.query_size()), part("k_norm", model_.key_value_size())};
   }
 
   std::vector<WeightPart> qkv() const {
@@ -279,7 +412,7 @@ class Namer {
     std::vector<WeightPart> parts{part("attn_q", "self_attn.q_proj", model_.query_size()),
                                   part("attn_k", "self_attn.k_proj", model_.key_value_size()),
                                   part("attn_v", "self_attn.v_proj", model_.key_value_size())};
-    if (names_ == WeightNames::gguf_llama) {
+    if (names_ == WeightNames::gguf_llama || (!is_gguf() && is_llama4(model_))) {
       parts[0].interleaved_heads = model_.num_attention_heads;
       parts[1].interleaved_heads = model_.num_key_value_heads;
     }
@@ -291,6 +424,7 @@ class Namer {
       return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), model_.intermediate_size,
                     model_.hidden_size);
     };
+    if (is_llama4(model_)) return {part("", "feed_forward.gate_proj"), part("", "feed_forward.up_proj")};
     return {part("ffn_gate", "mlp.gate_proj"), part("ffn_up", "mlp.up_proj")};
   }
 
@@ -298,6 +432,7 @@ class Namer {
   WeightNames names_;
   std::string_view buffer_, owner_, kind_;
   std::string layer_prefix_;
+  const FamilyNames* family_ = nullptr;
 };
 
 // Visits (index in the parameter's rows, index in the file) of every element of a part.
@@ -308,7 +443,8 @@ void for_each_element(const WeightPart& part, const Visit& visit) {
     const std::int64_t file_row = part.file_row(row);
     for (std::int64_t col = 0; col < cols; ++col)
       visit(static_cast<std::size_t>(row * cols + col),
-            static_cast<std::size_t>(part.transposed       ? col * part.rows + file_row
+            static_cast<std::size_t>(part.experts > 0      ? part.place_among_experts(row, col)
+                                     : part.transposed     ? col * part.rows + file_row
                                      : part.swapped_halves ? file_row * cols + (col + cols / 2) % cols
                                                            : file_row * cols + col));
   }
@@ -338,15 +474,34 @@ std::vector<WeightPart> parts_of_module(const Model& model, WeightNames names, s
 }  // namespace
 
 std::vector<std::int64_t> WeightPart::file_shape() const {
+  if (experts > 0)
+    return cols == 0 ? std::vector<std::int64_t>{experts, rows / experts}
+                     : std::vector<std::int64_t>{experts, cols, rows / experts};
   if (cols == 0) return {rows};
   if (of_channels) return {rows, 1, cols};
   return transposed ? std::vector<std::int64_t>{cols, rows} : std::vector<std::int64_t>{rows, cols};
 }
 
+std::int64_t WeightPart::place_among_experts(std::int64_t row, std::int64_t col) const {
+  const std::int64_t of_one = rows / experts, expert = row / of_one, within = row % of_one;
+  const std::int64_t there = alternating ? 2 * (within % (of_one / 2)) + within / (of_one / 2) : within;
+  return (expert * std::max<std::int64_t>(cols, 1) + col) * of_one + there;
+}
+
 std::int64_t WeightPart::file_row(std::int64_t row) const {
-  if (fused_heads > 0) {  // row d of head h's part i lies at (3 h + i) head_dim + d
-    const std::int64_t size = rows / (3 * fused_heads), which = row / (fused_heads * size);
-    return (3 * (row / size % fused_heads) + which) * size + row % size;
+  if (first_row > 0) return (row + first_row) % rows;
+  if (partly_rotated > 0 && row / head_rows < rotating_heads) {
+    const std::int64_t half = head_rows / 2, turned = partly_rotated / 2, within = row % head_rows;
+    const std::int64_t which = within / half, i = within % half;
+    row += (i < turned ? which * turned + i : partly_rotated + which * (half - turned) + i - turned) - within;
+  }
+  if (fused_groups > 0) {  // a group: fused_queries heads of queries, one of keys, one of values
+    const std::int64_t of_group = fused_queries + 2, size = rows / (of_group * fused_groups);
+    const std::int64_t head = row / size, queries = fused_groups * fused_queries;
+    const std::int64_t group = head < queries ? head / fused_queries : (head - queries) % fused_groups;
+    const std::int64_t place =
+        head < queries ? head % fused_queries : fused_queries + (head - queries) / fused_groups;
+    return (group * of_group + place) * size + row % size;
   }
   if (interleaved_heads == 0) return row;
   const std::int64_t head_dim = rows / interleaved_heads, rotary = rotary_rows > 0 ? rotary_rows : head_dim;
@@ -396,7 +551,8 @@ void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::sp
     if (part.lies_otherwise()) {
       in_file.resize(elements);
       read(part, in_file);
-      for_each_element(part, [&](std::size_t here, std::size_t there) { rows[here] = in_file[there]; });
+      for_each_element(
+          part, [&](std::size_t here, std::size_t there) { rows[here] = in_file[there] + part.offset; });
     } else {
       read(part, rows);
     }
@@ -407,7 +563,8 @@ void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::sp
 
 std::vector<float> file_order(const WeightPart& part, std::span<const float> rows) {
   std::vector<float> in_file(rows.size());
-  for_each_element(part, [&](std::size_t here, std::size_t there) { in_file[there] = rows[here]; });
+  for_each_element(part,
+                   [&](std::size_t here, std::size_t there) { in_file[there] = rows[here] - part.offset; });
   return in_file;
 }
 

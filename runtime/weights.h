@@ -26,17 +26,31 @@ struct WeightPart {
       0;                         // > 0: rows are that many heads whose rotary halves the file interleaves
   std::int64_t rotary_rows = 0;  // of each such head, at its end; 0: all
 
-  // > 0: rows are the queries, keys and values of that many heads, which the file has head by head (BLOOM)
-  std::int64_t fused_heads = 0;
+  // > 0: rows are queries, keys and values of heads in so many groups, which the file has group by group: its
+  // queries, its key, its value (BLOOM, Falcon, GPT-NeoX)
+  std::int64_t fused_groups = 0, fused_queries = 0;
+
+  // > 0: of each head's `head_rows` rows the first so many rotate in the file. Here a pair lies half a head
+  // apart, and what does not rotate behind each half. Holds for the first `rotating_heads`.
+  std::int64_t partly_rotated = 0, head_rows = 0, rotating_heads = 0;
+
+  // > 0: the file has so many experts, each (columns, rows of one); a bias (experts, rows of one)
+  std::int64_t experts = 0;
+  bool alternating = false;  // ... with the two halves of an expert's rows in turn: gate, up, gate, ...
+  std::int64_t first_row =
+      0;             // the file has the part's rows from here on, the first ones last (OPT's positions)
+  float offset = 0;  // what the parameter has beside the file's values (Gemma's gains)
 
   bool swapped_halves = false;  // the file has the second half of the columns first
 
   bool lies_otherwise() const {
-    return transposed || interleaved_heads > 0 || fused_heads > 0 || swapped_halves;
+    return transposed || interleaved_heads > 0 || fused_groups > 0 || swapped_halves || partly_rotated > 0 ||
+           experts > 0 || first_row > 0 || offset != 0;
   }
   std::vector<std::int64_t> file_shape() const;
   // Where the file has row `row` of the part, transposed or not.
   std::int64_t file_row(std::int64_t row) const;
+  std::int64_t place_among_experts(std::int64_t row, std::int64_t col) const;
   std::int64_t elements() const { return rows * (cols > 0 ? cols : 1); }
 };
 

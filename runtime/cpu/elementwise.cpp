@@ -44,6 +44,30 @@ constexpr CpuKernelRow kRows[] = {
      [](const A& a, const S&) {
        cpu::gelu_backward(a.f32(R::dinp), a.f32(R::dout), a.f32(R::inp), a.rows(), a.cols());
      }},
+    {K::gelu_exact,
+     [](const A& a, const S&) { cpu::gelu_exact_forward(a.f32(R::out), a.f32(R::inp), a.rows(), a.cols()); }},
+    {K::gelu_exact_backward,
+     [](const A& a, const S&) {
+       cpu::gelu_exact_backward(a.f32(R::dinp), a.f32(R::dout), a.f32(R::inp), a.rows(), a.cols());
+     }},
+    {K::clamped_swiglu,
+     [](const A& a, const S&) {
+       cpu::clamped_swiglu_forward(a.f32(R::out), a.f32(R::gate_up), a.rows(), a.cols(), a.row_weights());
+     }},
+    {K::clamped_swiglu_backward,
+     [](const A& a, const S&) {
+       cpu::clamped_swiglu_backward(a.f32(R::dgate_up), a.f32(R::dout), a.f32(R::gate_up), a.rows(), a.cols(),
+                                    a.row_weights(), a.f32(R::drow_weights));
+     }},
+    {K::weigh_rows,
+     [](const A& a, const S&) {
+       cpu::weigh_rows(a.f32(R::out), a.f32(R::inp), a.rows(), a.cols(), a.row_weights());
+     }},
+    {K::weigh_rows_backward,
+     [](const A& a, const S&) {
+       cpu::weigh_rows_backward(a.f32(R::dinp), a.f32(R::drow_weights), a.f32(R::dout), a.f32(R::inp),
+                                a.f32(R::row_weights), a.rows(), a.cols());
+     }},
     {K::swiglu,
      [](const A& a, const S&) {
        cpu::swiglu_forward(a.f32(R::out), a.f32(R::gate_up), a.rows(), a.cols(), a.row_weights());

@@ -53,6 +53,10 @@ OpKind activation_kind(Activation a, Phase pass) {
       return backward ? OpKind::relu_backward : OpKind::relu;
     case Activation::squared_relu:
       return backward ? OpKind::squared_relu_backward : OpKind::squared_relu;
+    case Activation::gelu_exact:
+      return backward ? OpKind::gelu_exact_backward : OpKind::gelu_exact;
+    case Activation::clamped_swiglu:
+      return backward ? OpKind::clamped_swiglu_backward : OpKind::clamped_swiglu;
     case Activation::swiglu:
       return backward ? OpKind::swiglu_backward : OpKind::swiglu;
     case Activation::geglu:
@@ -90,11 +94,54 @@ std::vector<Operation> add_to_residual(const PlanBuilder& b, const std::string& 
   return ops;
 }
 
-// Projection back into the residual stream: out = residual + [dropout](inp W^T + bias). Over tensor-parallel
-// ranks the products are summed first.
+// A norm between a projection and the residual stream: of `product`.
+struct OutputNorm {
+  Affine p{};
+  NormResult result{};
+  BufferId product = kNoBuffer;
+};
+
+// Into the residual stream through its norm.
+std::vector<Operation> norm_and_add(const PlanBuilder& b, const std::string& id, Operand out,
+                                    const OutputNorm& n, Operand residual, const LayerContext& c,
+                                    BufferId mask) {
+  NormResult result = n.result;
+  result.out = c.output_norm;
+  std::vector<Operation> ops = norm_forward(b, id + "_norm", n.p, result, reads(n.product), b.stream_rows());
+  for (Operation& op : add_to_residual(b, id, out, c.output_norm, kAbsent, residual, mask))
+    ops.push_back(std::move(op));
+  return ops;
+}
+
+// The gradient of such a norm's input from that of its output.
+std::vector<Operation> norm_and_add_backward(const PlanBuilder& b, const std::string& id, const OutputNorm& n,
+                                             BufferId dproduct, BufferId dout) {
+  std::vector<Operation> ops{operation(id + "_norm.zero_gradient.backward", OpKind::zero, b.types().statistic,
+                                       {}, {writes(dproduct)})};
+  for (Operation& op : norm_backward(b, id + "_norm", n.p, n.result, reads(n.product), dproduct, dout))
+    ops.push_back(std::move(op));
+  return ops;
+}
+
+// Projection back into the residual stream: out = residual + [dropout]([norm](inp W^T + bias)). Over
+// tensor-parallel ranks the products are summed first.
 std::vector<Operation> project_and_add(const PlanBuilder& b, const std::string& id, Operand out, BufferId inp,
                                        const Affine& p, Operand residual, const LayerContext& c,
-                                       BufferId mask, Dims dims) {
+                                       BufferId mask, Dims dims, const OutputNorm& norm = {}) {
+  if (norm.product != kNoBuffer) {
+    const bool scatters = c.projection_rows != kNoBuffer;
+    const BufferId whole = scatters ? c.projection : norm.product;
+    const Affine product{p.weight, b.tensor_parallel() ? Tensor{} : p.bias};
+    std::vector<Operation> ops{matmul(b, id + ".forward", writes(whole), reads(inp), product, kAbsent, dims)};
+    append(ops, sum_over_tensor_ranks(b, id, Phase::forward, whole, scatters ? norm.product : kNoBuffer));
+    if (b.tensor_parallel() && p.bias)
+      ops.push_back(
+          operation(id + ".bias.forward", OpKind::add, b.types().statistic,
+                    {.rows = b.stream_rows(), .cols = b.model().hidden_size},
+                    {updates(norm.product), reads(norm.product), kAbsent, reads(p.bias.parameter)}));
+    append(ops, norm_and_add(b, id, out, norm, residual, c, mask));
+    return ops;
+  }
   if (c.projection == kNoBuffer) return {matmul(b, id + ".forward", out, reads(inp), p, residual, dims)};
   const Affine product{p.weight, b.tensor_parallel() ? Tensor{} : p.bias};
   const Operand late_bias = b.tensor_parallel() ? reads(p.bias.parameter) : kAbsent;
@@ -109,12 +156,14 @@ std::vector<Operation> project_and_add(const PlanBuilder& b, const std::string& 
 // Backward of the above; the residual's own gradient passes through unchanged, in `gradient`.
 std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::string& block,
                                                 const std::string& id, BufferId dinp, BufferId gradient,
-                                                BufferId inp, BufferId mask, const Affine& p, Dims dims) {
+                                                BufferId inp, BufferId mask, const Affine& p, Dims dims,
+                                                const OutputNorm& norm = {}) {
   const std::int64_t hidden = b.model().hidden_size;
   const Dims row{.rows = b.stream_rows(), .cols = hidden};
   const bool gathers = b.strategy().sequence_parallel;
   // What the products read stays as it is until those of the weights have read it.
-  const bool copies = b.splits_backward() && !gathers && mask == kNoBuffer;
+  const bool normed = norm.product != kNoBuffer;
+  const bool copies = b.splits_backward() && !gathers && mask == kNoBuffer && !normed;
   const AddBuffer add_read_by_products = gathers ? scratch : add_read_by_weight_part(b);
   std::vector<Operation> ops;
   BufferId dout = gradient;
@@ -127,6 +176,12 @@ std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::strin
     dout = add_read_by_products(b, block, id + ".out.gradient", b.types().stored, {kRows, hidden});
     ops.push_back(operation(id + ".keep_gradient.backward", OpKind::add, b.types().statistic, row,
                             {writes(dout), reads(gradient)}));
+  }
+  if (normed) {
+    const BufferId dproduct =
+        add_read_by_products(b, block, id + ".product.gradient", b.types().stored, {b.stream_rows(), hidden});
+    append(ops, norm_and_add_backward(b, id, norm, dproduct, dout));
+    dout = dproduct;
   }
   if (gathers) {
     const BufferId whole =
@@ -164,7 +219,7 @@ void add_results_of_attention(PlanBuilder& b, const std::string& block, AddBuffe
                               LayerResults& r) {
   const Model& m = b.model();
   const DType stored = b.types().stored;
-  r.attention_norm = add_norm_result(b, block, "layer.attention_norm", add, statistics);
+  if (m.norms_before()) r.attention_norm = add_norm_result(b, block, "layer.attention_norm", add, statistics);
   if (m.has_latent_attention()) {
     r.latent = add_latent_results(b, block, add, statistics);
   } else {
@@ -191,7 +246,7 @@ void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer
     r.state_space_norm = add_norm_result(b, block, "layer.state_space_norm", add, statistics);
     r.state_space = add_state_space_results(b, block, add, statistics);
   }
-  if (any_of(kinds, &LayerKind::feeds_forward))
+  if (any_of(kinds, &LayerKind::feeds_forward) && m.norms_before())
     r.mlp_norm =
         m.shared_norm ? r.attention_norm : add_norm_result(b, block, "layer.mlp_norm", add, statistics);
   const auto any = [&](bool experts) {
@@ -203,16 +258,43 @@ void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer
     r.mlp_activation = add(b, block, "layer.mlp.activation", stored, {kRows, m.intermediate_size});
   }
   if (any(true)) r.experts = add_expert_results(b, block, add);
+  if (!m.norms_after()) return;
+  const auto add_output = [&](const std::string& name, BufferId& product, NormResult& norm) {
+    product = add(b, block, name + ".product", stored, {b.stream_rows(), m.hidden_size});
+    if (!statistics) return;
+    if (m.norm == Norm::layernorm)
+      norm.mean = add(b, block, name + "_norm.mean", b.types().statistic, {b.stream_rows()});
+    norm.rstd = add(b, block, name + "_norm.rstd", b.types().statistic, {b.stream_rows()});
+  };
+  add_output("layer.attention.output", r.attention_product, r.attention_output_norm);
+  add_output("layer.mlp.down", r.mlp_product, r.mlp_output_norm);
 }
 
 }  // namespace
+
+BufferId add_local_rope_table(PlanBuilder& b, std::int64_t rows) {
+  const Model& m = b.model();
+  if (m.position != Position::rope || m.rope_local_base_freq == 0) return kNoBuffer;
+  return b.add_input(buffer_names::local_rope_table, b.types().statistic, {rows, m.rope_size()});
+}
+
+Operation scale_embedding(const PlanBuilder& b, const std::string& suffix, Operand out, BufferId inp) {
+  const std::int64_t hidden = b.model().hidden_size;
+  Operation op = operation("embedding.scale." + suffix, OpKind::take_columns, b.types().statistic,
+                           {.rows = b.stream_rows(), .cols = hidden, .inner = hidden}, {out, reads(inp)});
+  op.scalar = static_cast<float>(b.model().embedding_multiplier);
+  return op;
+}
 
 LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext c) {
   const std::int64_t hidden = b.model().hidden_size;
   const auto add = [&](const std::string& name, Extent rows) {
     return b.add_scratch(block, name, b.types().stored, {rows, hidden});
   };
-  c.projection = fuses_residual(b.scenario()) ? kNoBuffer : add("layer.projection", kRows);
+  // A norm's input is kept elsewhere.
+  const bool whole_is_kept = b.model().norms_after() && !b.strategy().sequence_parallel;
+  c.projection = fuses_residual(b.scenario()) || whole_is_kept ? kNoBuffer : add("layer.projection", kRows);
+  if (b.model().norms_after()) c.output_norm = add("layer.output_norm", b.stream_rows());
   c.kv_of_all_ranks = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
   if (exchanges_by(b, ContextParallelComm::ring)) c.ring = add_ring_scratch(b, block);
   if (c.kind.experts) c.experts = add_expert_scratch(b, block);
@@ -427,12 +509,17 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, const Decode
                      writes(r.dropped), reads(p.sinks.parameter)})};
 }
 
+// Norms that nothing is learned by are of what positions rotate (Llama 4).
+bool norms_queries(const Model& m, LayerKind kind) {
+  return m.qk_norm != QkNorm::none && !(m.qk_norm == QkNorm::without_gain && kind.unrotated);
+}
+
 // From the norm's output, of all rows, to r.attention.
 std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderParameters& p,
                                          const LayerResults& r, const LayerContext& c, BufferId inp) {
   const Model& m = b.model();
   const DType elementwise = b.types().statistic;
-  const bool norms = m.qk_norm != QkNorm::none;
+  const bool norms = norms_queries(m, c.kind);
   std::vector<Operation> ops;
   ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(norms ? r.qkv_product : r.qkv), reads(inp),
                        p.qkv, kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
@@ -462,6 +549,13 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
   return ops;
 }
 
+OutputNorm attention_norm_of(const DecoderParameters& p, const LayerResults& r) {
+  return {p.attention_output_norm, r.attention_output_norm, r.attention_product};
+}
+OutputNorm mlp_norm_of(const DecoderParameters& p, const LayerResults& r) {
+  return {p.mlp_output_norm, r.mlp_output_norm, r.mlp_product};
+}
+
 std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
                                      const LayerResults& r, const LayerContext& c) {
   const Model& m = b.model();
@@ -482,13 +576,15 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
     return whole;
   };
   const auto mlp_norm = [&](Operand inp) {
-    append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, inp, b.stream_rows()));
+    if (m.norms_before())
+      append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, inp, b.stream_rows()));
   };
   if (c.kind.attends()) {
-    append(ops, norm_forward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
-                             b.stream_rows()));
+    if (m.norms_before())
+      append(ops, norm_forward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
+                               b.stream_rows()));
     if (m.parallel_residual && !m.shared_norm) mlp_norm(c.residual_in);
-    const BufferId rows = r.attention_norm.out;
+    const BufferId rows = m.norms_before() ? r.attention_norm.out : c.residual_in.buffer;
     const bool has_q_latent = m.latent.q_lora_rank > 0;  // nothing reads all rows then
     const BufferId whole =
         has_q_latent ? rows : gathered("layer.attention.qkv", rows, c.attention_norm_gathered);
@@ -498,7 +594,7 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
                     : attention_forward(b, p, r, c, whole));
     append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
                                 c.residual_in, c, r.attention_dropout_mask,
-                                product_dims(m.hidden_size, m.value_size())));
+                                product_dims(m.hidden_size, m.value_size()), attention_norm_of(p, r)));
   }
   if (c.kind.has_states()) {
     append(ops, norm_forward(b, "layer.state_space_norm", p.state_space_norm, r.state_space_norm,
@@ -513,13 +609,18 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
   if (!c.kind.feeds_forward()) return ops;
 
   if (!m.parallel_residual) mlp_norm(middle);
+  const BufferId mlp_rows = m.norms_before() ? r.mlp_norm.out : middle.buffer;
   if (c.kind.experts) {
-    append(ops, experts_forward(b, p.experts, r.experts, c.experts, r.mlp_norm.out));
-    append(ops, add_to_residual(b, "layer.experts", c.residual_out, c.experts.sum, kAbsent, middle,
-                                r.mlp_dropout_mask));
+    ExpertScratch experts = c.experts;
+    if (m.norms_after()) experts.sum = r.mlp_product;
+    append(ops, experts_forward(b, p.experts, r.experts, experts, mlp_rows));
+    append(ops, m.norms_after() ? norm_and_add(b, "layer.experts", c.residual_out, mlp_norm_of(p, r), middle,
+                                               c, r.mlp_dropout_mask)
+                                : add_to_residual(b, "layer.experts", c.residual_out, experts.sum, kAbsent,
+                                                  middle, r.mlp_dropout_mask));
     return ops;
   }
-  const BufferId mlp_inp = gathered(mlp_up_id(m), r.mlp_norm.out, c.mlp_norm_gathered);
+  const BufferId mlp_inp = gathered(mlp_up_id(m), mlp_rows, c.mlp_norm_gathered);
   ops.push_back(matmul(b, mlp_up_id(m) + ".forward", writes(r.mlp_up), reads(mlp_inp), p.mlp_up, kAbsent,
                        product_dims(m.mlp_up_size(), m.hidden_size)));
   if (is_gated(m.activation)) ops.back().place = Place::gate_up;
@@ -527,7 +628,8 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
                           elementwise, row_dims(m.intermediate_size),
                           {writes(r.mlp_activation), reads(r.mlp_up)}));
   append(ops, project_and_add(b, "layer.mlp.down", c.residual_out, r.mlp_activation, p.mlp_down, middle, c,
-                              r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size)));
+                              r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size),
+                              mlp_norm_of(p, r)));
   return ops;
 }
 
@@ -560,6 +662,14 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
     return std::pair{std::move(done), rows != kNoBuffer ? rows : dinp};
   };
   std::vector<Operation> ops;
+  // What attention and feed-forward read, where no norm is before them: the residual stream itself.
+  const BufferId attention_rows = m.norms_before() ? r.attention_norm.out : c.residual_in.buffer;
+  const BufferId mlp_rows = m.norms_before() ? r.mlp_norm.out : r.middle;
+  const auto add_to_stream = [&](const std::string& id, BufferId d_rows) {
+    return operation(id + ".add.backward", OpKind::add, t.statistic,
+                     {.rows = b.stream_rows(), .cols = m.hidden_size},
+                     {updates(gradient), reads(gradient), reads(d_rows)});
+  };
 
   // feed-forward
   BufferId d_mlp_norm = kNoBuffer;
@@ -570,35 +680,43 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
       ops.push_back(operation("layer.experts_dropout.backward", OpKind::dropout_backward, t.statistic,
                               {.rows = b.stream_rows(), .cols = m.hidden_size},
                               {writes(dout), reads(gradient), reads(r.mlp_dropout_mask)}));
-    } else if (b.splits_backward() && r.experts.shared_up != kNoBuffer && !b.strategy().sequence_parallel) {
+    } else if (!m.norms_after() && b.splits_backward() && r.experts.shared_up != kNoBuffer &&
+               !b.strategy().sequence_parallel) {
       // The shared expert's product of weights reads it later.
       dout = add_read_by_weights("layer.experts.sum", stream);
       ops.push_back(operation("layer.experts.keep_gradient.backward", OpKind::add, t.statistic,
                               {.rows = b.stream_rows(), .cols = m.hidden_size},
                               {writes(dout), reads(gradient)}));
     }
-    ExpertsBackward experts = experts_backward(b, block, p.experts, r.experts, r.mlp_norm.out, dout);
+    if (m.norms_after()) {
+      const BufferId d_sum = add_read_by_weights("layer.experts.product", stream);
+      append(ops, norm_and_add_backward(b, "layer.experts", mlp_norm_of(p, r), d_sum, dout));
+      dout = d_sum;
+    }
+    ExpertsBackward experts = experts_backward(b, block, p.experts, r.experts, mlp_rows, dout);
     append(ops, std::move(experts.operations));
     d_mlp_norm = experts.dinp;
   } else if (c.kind.feeds_forward()) {
     const BufferId d_activation =
         gated ? add("layer.mlp.activation", {kRows, m.intermediate_size})
               : add_read_by_weights("layer.mlp.activation", {kRows, m.intermediate_size});
-    append(ops, project_and_add_backward(b, block, "layer.mlp.down", d_activation, gradient, r.mlp_activation,
-                                         r.mlp_dropout_mask, p.mlp_down,
-                                         product_dims(m.hidden_size, m.intermediate_size)));
+    append(ops, project_and_add_backward(
+                    b, block, "layer.mlp.down", d_activation, gradient, r.mlp_activation, r.mlp_dropout_mask,
+                    p.mlp_down, product_dims(m.hidden_size, m.intermediate_size), mlp_norm_of(p, r)));
     const BufferId d_up = gated ? add_read_by_weights(mlp_up_id(m), {kRows, m.mlp_up_size()}) : d_activation;
     ops.push_back(operation(activation_id(m) + ".backward", activation_kind(m.activation, Phase::backward),
                             t.statistic, row_dims(m.intermediate_size),
                             {gated ? writes(d_up) : updates(d_up), reads(d_activation), reads(r.mlp_up)}));
-    auto [mlp_up, d_norm] = column_parallel_backward(mlp_up_id(m), "layer.mlp_norm", d_up, r.mlp_norm.out,
-                                                     p.mlp_up, product_dims(m.mlp_up_size(), m.hidden_size));
+    auto [mlp_up, d_norm] = column_parallel_backward(mlp_up_id(m), "layer.mlp_norm", d_up, mlp_rows, p.mlp_up,
+                                                     product_dims(m.mlp_up_size(), m.hidden_size));
     append(ops, std::move(mlp_up));
     d_mlp_norm = d_norm;
   }
   // Beside attention, the stream's gradient must stay as it is until attention has read it.
   std::vector<Operation> mlp_norm;
-  if (c.kind.feeds_forward() && !m.shared_norm)
+  if (c.kind.feeds_forward() && !m.norms_before())
+    mlp_norm.push_back(add_to_stream("layer.mlp", d_mlp_norm));
+  else if (c.kind.feeds_forward() && !m.shared_norm)
     mlp_norm = norm_backward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm,
                              m.parallel_residual || !c.kind.mixes() ? c.residual_in : reads(r.middle),
                              gradient, d_mlp_norm);
@@ -606,9 +724,10 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
 
   if (c.kind.attends()) {
     const BufferId d_attention = add("layer.attention.out", {kRows, m.value_size()});
-    append(ops, project_and_add_backward(b, block, "layer.attention.output", d_attention, gradient,
-                                         r.attention, r.attention_dropout_mask, p.attention_output,
-                                         product_dims(m.hidden_size, m.value_size())));
+    append(ops,
+           project_and_add_backward(b, block, "layer.attention.output", d_attention, gradient, r.attention,
+                                    r.attention_dropout_mask, p.attention_output,
+                                    product_dims(m.hidden_size, m.value_size()), attention_norm_of(p, r)));
     const auto attention_backward = [&] {
       const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
       if (exchanges_by(b, ContextParallelComm::ring)) {
@@ -645,22 +764,21 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
       if (m.position == Position::rope && !c.kind.unrotated)
         ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic,
                                 head_dims(b), {updates(d_qkv), reads(c.rope_table)}));
-      if (r.qkv_product != kNoBuffer)
+      if (norms_queries(m, c.kind))
         ops.push_back(operation("layer.attention.qk_norm.backward", OpKind::qk_norm_backward, t.statistic,
                                 head_dims(b),
                                 {updates(d_qkv), updates(p.qk_norm.weight.gradient), reads(r.qkv_product),
                                  reads(p.qk_norm.weight.parameter), reads(r.qk_rstd)}));
       auto [qkv, d_norm] =
-          column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, r.attention_norm.out,
+          column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, attention_rows,
                                    p.qkv, product_dims(m.qkv_size(), m.hidden_size));
       append(ops, std::move(qkv));
       return d_norm;
     };
     BufferId d_attention_norm = kNoBuffer;
     if (m.has_latent_attention()) {
-      LatentBackward latent =
-          latent_attention_backward(b, block, p.latent, r.latent, c.kind, r.attention_norm.out, r.attention,
-                                    r.lse, d_attention, c.rope_table);
+      LatentBackward latent = latent_attention_backward(b, block, p.latent, r.latent, c.kind, attention_rows,
+                                                        r.attention, r.lse, d_attention, c.rope_table);
       append(ops, std::move(latent.operations));
       d_attention_norm = latent.dinp;
     } else {
@@ -672,8 +790,11 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
                               {updates(d_attention_norm), reads(d_attention_norm), reads(d_mlp_norm)}));
     else if (m.parallel_residual)
       append(ops, std::move(mlp_norm));
-    append(ops, norm_backward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
-                              gradient, d_attention_norm));
+    if (m.norms_before())
+      append(ops, norm_backward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
+                                gradient, d_attention_norm));
+    else
+      ops.push_back(add_to_stream("layer.attention", d_attention_norm));
   }
   if (c.kind.has_states()) {
     const StateSpace& s = m.state_space;

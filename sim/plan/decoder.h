@@ -37,6 +37,9 @@ struct LayerResults {
   BufferId attention_dropout_mask = kNoBuffer;  // of the projection's dropout
   BufferId middle = kNoBuffer;                  // residual stream between attention and feed-forward
   NormResult mlp_norm;
+  // Where norms follow attention and feed-forward: what they read, and their statistics.
+  BufferId attention_product = kNoBuffer, mlp_product = kNoBuffer;
+  NormResult attention_output_norm, mlp_output_norm;
   BufferId mlp_up = kNoBuffer, mlp_activation = kNoBuffer;
   ExpertResults experts;
   BufferId mlp_dropout_mask = kNoBuffer;
@@ -69,14 +72,15 @@ struct KvCache {
 
 struct LayerContext {
   LayerKind kind;
-  Operand residual_in{}, residual_out{};  // read; written
-  BufferId rope_table = kNoBuffer, positions = kNoBuffer;
-  KvCache cache{};  // absent: attention over the action's own tokens
+  Operand residual_in{}, residual_out{};                   // read; written
+  BufferId rope_table = kNoBuffer, positions = kNoBuffer;  // the layer's own table
+  KvCache cache{};                                         // absent: attention over the action's own tokens
   // Scratch of the forward block. Products into the residual stream, where it is not added in the product;
   // with sequence parallelism also this rank's rows of them, and all rows of the norms' outputs.
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
   BufferId attention_norm_gathered = kNoBuffer, state_space_norm_gathered = kNoBuffer,
            mlp_norm_gathered = kNoBuffer;
+  BufferId output_norm = kNoBuffer;      // what norms behind attention and feed-forward give
   BufferId kv_of_all_ranks = kNoBuffer;  // context parallelism
   LatentScratch latent{};
   RingScratch ring{};
@@ -110,6 +114,12 @@ std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::stri
                                      const NormResult& r, Operand inp, BufferId dinp, BufferId dout);
 NormResult add_norm_result(PlanBuilder& builder, const std::string& block, const std::string& name,
                            AddBuffer add, bool statistics);
+
+// The rotary table of layers with windows, where it is another; with `rows` positions.
+BufferId add_local_rope_table(PlanBuilder& builder, std::int64_t rows);
+
+// out = embedding_multiplier * inp, of this rank's rows; the same for gradients. `suffix`: forward, backward.
+Operation scale_embedding(const PlanBuilder& builder, const std::string& suffix, Operand out, BufferId inp);
 
 // Collectives of tensor parallelism, sums over its ranks of (rows, hidden) results; empty without it. With
 // sequence parallelism a rank keeps its own rows alone, in `rows`; else all are in `whole`.

@@ -9,7 +9,7 @@ namespace sim {
 namespace {
 
 struct GenerationBuffers {
-  BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer;
+  BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer, local_rope_table = kNoBuffer;
   // For layers that see all tokens, and for those that see a window or a segment of them.
   KvCache cache, window_cache;
   StateSpaceCache states;  // of layers that have no keys and values
@@ -31,6 +31,7 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
   if (w.kv_cache) r.positions = b.add_input(buffer_names::positions, DType::int32, {kBatch});
   if (m.position == Position::rope)
     r.rope_table = b.add_input(buffer_names::rope_table, t.statistic, {capacity, m.rope_size()});
+  r.local_rope_table = add_local_rope_table(b, capacity);
   if (w.kv_cache) {
     // Sequences that lie in blocks have whole ones: what the last has too many is room that stays empty.
     const bool paged = w.kv_block > 0;
@@ -90,19 +91,24 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
   const BufferId out = m.embedding_norm ? b.add_scratch("embedding.forward", "embedding.out",
                                                         b.types().stored, {kRows, m.hidden_size})
                                         : r.residual;
+  const bool scales = m.embedding_multiplier != 1;
+  const BufferId unscaled = scales ? b.add_scratch("embedding.forward", "embedding.unscaled",
+                                                   b.types().stored, {kRows, m.hidden_size})
+                                   : out;
   Block block{"embedding.forward",
               {{.id = "embedding.forward",
                 .kind = OpKind::embedding,
                 .dtype = b.types().statistic,
                 .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                .operands = {writes(out), reads(r.tokens), reads(p.embedding.parameter),
+                .operands = {writes(unscaled), reads(r.tokens), reads(p.embedding.parameter),
                              reads(p.position_embedding.parameter), reads(r.positions)}}},
               BlockRole::embedding,
               BlockPass::forward};
   add_scales(b, p.embedding.parameter, block.operations.front());
   if (b.divides_vocabulary())
-    for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, out, kNoBuffer))
+    for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, unscaled, kNoBuffer))
       block.operations.push_back(std::move(op));
+  if (scales) block.operations.push_back(scale_embedding(b, "forward", writes(out), unscaled));
   if (m.embedding_norm)
     for (Operation& op :
          norm_forward(b, "embedding_norm", p.embedding_norm, {.out = r.residual}, reads(out), kRows))
@@ -118,7 +124,7 @@ Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers&
       .kind = kind,
       .residual_in = reads(r.residual),
       .residual_out = updates(r.residual),
-      .rope_table = r.rope_table,
+      .rope_table = kind.window && r.local_rope_table != kNoBuffer ? r.local_rope_table : r.rope_table,
       .positions = r.positions,
       .cache = kind.window ? r.window_cache
                : kind.attends()

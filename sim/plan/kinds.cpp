@@ -217,11 +217,11 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // of every row and has no value. RMSNorm of queries and keys; values are copied.
 {K::qk_norm, "qk_norm", F::norms, D::forward, C::streamed,
  {out(R::out, qkv_size).touching(queries_and_keys), maybe(out(R::rstd, tokens * query_key_heads)),
-  in(R::inp, qkv_size).touching(queries_and_keys), in(R::weight)},
+  in(R::inp, qkv_size).touching(queries_and_keys), maybe(in(R::weight))},
  elementwise(4 * queries_and_keys)},
 {K::qk_norm_backward, "qk_norm_backward", F::norms, D::backward, C::streamed,
  {sum(R::dqkv, qkv_size).touching(queries_and_keys), maybe(sum(R::dweight)),
-  in(R::inp, qkv_size).touching(queries_and_keys), in(R::weight), in(R::rstd, tokens * query_key_heads)},
+  in(R::inp, qkv_size).touching(queries_and_keys), maybe(in(R::weight)), in(R::rstd, tokens * query_key_heads)},
  elementwise(10 * queries_and_keys)},
 // Values stay; a row of the table for each position.
 {K::rope, "rope", F::elementwise, D::forward, C::streamed,
@@ -363,6 +363,10 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::squared_relu, "squared_relu", F::elementwise, D::forward, C::streamed, ungated, elementwise(2 * matrix)},
 {K::squared_relu_backward, "squared_relu_backward", F::elementwise, D::backward, C::streamed, ungated_backward,
  elementwise(3 * matrix)},
+// By the error function: an error function 8, its slope an exponential more.
+{K::gelu_exact, "gelu_exact", F::elementwise, D::forward, C::streamed, activation, elementwise(12 * matrix)},
+{K::gelu_exact_backward, "gelu_exact_backward", F::elementwise, D::backward, C::streamed, activation_backward,
+ elementwise(18 * matrix)},
 // With experts each row is multiplied by its weight.
 {K::swiglu, "swiglu", F::elementwise, D::forward, C::streamed, gated,
  elementwise(6 * matrix)},  // sigmoid 4, two products
@@ -371,6 +375,16 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::geglu, "geglu", F::elementwise, D::forward, C::streamed, gated, elementwise(10 * matrix)},
 {K::geglu_backward, "geglu_backward", F::elementwise, D::backward, C::streamed, gated_backward,
  elementwise(20 * matrix)},
+{K::clamped_swiglu, "clamped_swiglu", F::elementwise, D::forward, C::streamed, gated,
+ elementwise(10 * matrix)},  // as swiglu, two clamps, a scale and a sum more
+{K::clamped_swiglu_backward, "clamped_swiglu_backward", F::elementwise, D::backward, C::streamed, gated_backward,
+ elementwise(18 * matrix)},
+// Rows of experts times their weights, where no activation does it: out may be inp.
+{K::weigh_rows, "weigh_rows", F::elementwise, D::forward, C::streamed,
+ {out(R::out, matrix), in(R::inp, matrix), in(R::row_weights, rows)}, elementwise(matrix)},
+{K::weigh_rows_backward, "weigh_rows_backward", F::elementwise, D::backward, C::streamed,
+ {out(R::dinp, matrix), in(R::dout, matrix), in(R::inp, matrix), in(R::row_weights, rows), out(R::drow_weights, rows)},
+ elementwise(3 * matrix)},
 // a + b + bias; with neither, a copy.
 {K::add, "add", F::elementwise, D::any, C::streamed,
  {out(R::out, matrix), in(R::a, matrix), maybe(in(R::b, matrix)), maybe(in(R::bias, cols))},

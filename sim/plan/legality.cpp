@@ -136,6 +136,7 @@ class Checker {
     check_window();
     check_pattern();
     fields_legal<Model>();
+    check_norms();
     if (m.shared_norm && !m.parallel_residual)
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
@@ -143,8 +144,24 @@ class Checker {
         add("model.head_dim",
             "is " + format_count(m.head_dim) + ", but rotary embeddings turn pairs: it must be even");
       positive("model.rope_theta", m.rope_theta);
+      if (!(m.rotated_size() >= 2))
+        add("model.partial_rotary_factor", "must leave two elements of a head that positions rotate");
       check_rope_scaling(m.rope_scaling);
     }
+  }
+
+  void check_norms() {
+    const Model& m = s_.model;
+    positive("model.embedding_multiplier", m.embedding_multiplier);
+    if (m.embedding_multiplier != 1 && m.num_nextn_predict_layers > 0)
+      add("model.embedding_multiplier", "must be 1 beside num_nextn_predict_layers");
+    if (m.norm_gains_from_one && m.norm != Norm::rmsnorm)
+      add("model.norm_gains_from_one", "needs norm rmsnorm: it says how files have gains of RMSNorms");
+    if (m.norm_placement == NormPlacement::before) return;
+    if (m.parallel_residual || m.is_hybrid())
+      add("model.norm_placement",
+          "must be before where layers have " +
+              std::string(m.is_hybrid() ? "a hybrid_override_pattern" : "parallel_residual"));
   }
 
   void check_mixture_of_experts() {
@@ -165,8 +182,8 @@ class Checker {
             format_count(e.n_group) + " does not divide the " + format_count(e.num_experts) + " experts");
     }
     if (!is_gated(m.activation) && !m.is_hybrid())
-      add("model.activation",
-          "is " + std::string(name(m.activation)) + ", but experts are gated: it must be swiglu or geglu");
+      add("model.activation", "is " + std::string(name(m.activation)) +
+                                  ", but experts are gated: it must be swiglu, geglu or clamped_swiglu");
     const Workload& w = s_.workload;
     const auto at_most_experts = [&](const char* field, double value) {
       if (value > static_cast<double>(e.num_experts))
@@ -294,6 +311,14 @@ class Checker {
   void check_rope_scaling(const RopeScaling& r) {
     if (r.kind == RopeScaling::Kind::none) return;
     if (!(r.factor >= 1) || std::isinf(r.factor)) add("model.rope_scaling.factor", "must be 1 or more");
+    if (r.kind == RopeScaling::Kind::yarn) {
+      positive("model.rope_scaling.beta_slow", r.beta_slow);
+      positive("model.rope_scaling.beta_fast", r.beta_fast);
+      if (!(r.beta_fast > r.beta_slow)) add("model.rope_scaling.beta_fast", "must be above beta_slow");
+      not_negative("model.rope_scaling.attention_factor", r.attention_factor);
+      in_range("model.rope_scaling.original_max_position_embeddings", r.original_max_position_embeddings, 1,
+               kLongestSequence);
+    }
     if (r.kind != RopeScaling::Kind::llama3) return;
     positive("model.rope_scaling.low_freq_factor", r.low_freq_factor);
     positive("model.rope_scaling.high_freq_factor", r.high_freq_factor);

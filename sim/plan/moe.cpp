@@ -40,6 +40,8 @@ bool sums_over_tensor_ranks(const PlanBuilder& b) {
 }
 
 OpKind activation_kind(Activation a, bool backward) {
+  if (a == Activation::clamped_swiglu)
+    return backward ? OpKind::clamped_swiglu_backward : OpKind::clamped_swiglu;
   if (a == Activation::geglu) return backward ? OpKind::geglu_backward : OpKind::geglu;
   if (a == Activation::squared_relu) return backward ? OpKind::squared_relu_backward : OpKind::squared_relu;
   return backward ? OpKind::swiglu_backward : OpKind::swiglu;
@@ -151,6 +153,10 @@ ExpertResults add_expert_results(PlanBuilder& b, const std::string& block, AddBu
   r.indices = add(b, block, "layer.router.indices", DType::int32, {rows.tokens, e.num_experts_per_tok});
   r.inp = add(b, block, "layer.experts.inp", t.stored, {rows.computed, m.hidden_size});
   r.row_weights = add(b, block, "layer.experts.row_weights", t.statistic, {rows.computed});
+  if (e.weights_on == ExpertWeights::input)
+    r.weighed = add(b, block, "layer.experts.weighed", t.stored, {rows.computed, m.hidden_size});
+  if (e.weights_on == ExpertWeights::output)
+    r.out = add(b, block, "layer.experts.out", t.stored, {rows.computed, m.hidden_size});
   r.up =
       add(b, block, "layer.experts.gate_up", t.stored, {rows.computed, m.up_size(e.moe_intermediate_size)});
   r.activation =
@@ -186,8 +192,8 @@ ExpertScratch add_expert_scratch(PlanBuilder& b, const std::string& block) {
     s.received_weights = add_weights("received_weights", rows.received);
     s.out_received = add("out_received", rows.received);
   }
-  s.out = add("out", rows.computed);
-  s.sum = add("sum", rows.tokens);
+  s.out = add(b.model().moe.weights_on == ExpertWeights::output ? "weighed_out" : "out", rows.computed);
+  if (!b.model().norms_after()) s.sum = add("sum", rows.tokens);  // else what the norm reads is kept
   if (b.strategy().sequence_parallel && b.model().moe.shared_expert_intermediate_size > 0) {
     s.gathered = b.add_scratch(block, "layer.shared_expert.inp", t.stored, {kRows, hidden});
     s.shared_out = b.add_scratch(block, "layer.shared_expert.out", t.stored, {kRows, hidden});
@@ -269,16 +275,26 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
                            {writes(r.inp), reads(at), writes(r.row_weights), reads(weights)}));
 
   const Operand chosen = own_choice(b, r);
-  ops.push_back(grouped(
-      b, "layer.experts.gate_up.forward", OpKind::grouped_matmul, m.up_size(e.moe_intermediate_size), hidden,
-      {writes(r.up), reads(r.inp), reads(p.up.weight.parameter), reads(p.up.bias.parameter), chosen}));
-  ops.push_back(operation("layer.experts.activation.forward", activation_kind(m.activation, false),
-                          elementwise, {.rows = rows.computed, .cols = e.moe_intermediate_size},
-                          {writes(r.activation), reads(r.up), reads(r.row_weights)}));
+  const auto weigh = [&](const char* what, BufferId out, BufferId from) {
+    ops.push_back(operation(std::string("layer.experts.weigh_") + what + ".forward", OpKind::weigh_rows,
+                            elementwise, {.rows = rows.computed, .cols = hidden},
+                            {writes(out), reads(from), reads(r.row_weights)}));
+  };
+  const bool on_input = r.weighed != kNoBuffer, on_output = r.out != kNoBuffer;
+  if (on_input) weigh("input", r.weighed, r.inp);
+  ops.push_back(grouped(b, "layer.experts.gate_up.forward", OpKind::grouped_matmul,
+                        m.up_size(e.moe_intermediate_size), hidden,
+                        {writes(r.up), reads(on_input ? r.weighed : r.inp), reads(p.up.weight.parameter),
+                         reads(p.up.bias.parameter), chosen}));
+  ops.push_back(operation(
+      "layer.experts.activation.forward", activation_kind(m.activation, false), elementwise,
+      {.rows = rows.computed, .cols = e.moe_intermediate_size},
+      {writes(r.activation), reads(r.up), on_input || on_output ? Operand{} : reads(r.row_weights)}));
   ops.push_back(grouped(b, "layer.experts.down.forward", OpKind::grouped_matmul, hidden,
                         e.moe_intermediate_size,
-                        {writes(s.out), reads(r.activation), reads(p.down.weight.parameter),
-                         reads(p.down.bias.parameter), chosen}));
+                        {writes(on_output ? r.out : s.out), reads(r.activation),
+                         reads(p.down.weight.parameter), reads(p.down.bias.parameter), chosen}));
+  if (on_output) weigh("output", s.out, r.out);
   at = s.out;
   if (gathers) {
     const BufferId to = sends ? s.out_received : s.out_routed;
@@ -370,8 +386,7 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   std::vector<Operation> ops;
 
   // Back to the experts.
-  const BufferId d_out =
-      read_by_weights(b, block, "layer.experts.out.gradient", t.stored, {rows.computed, hidden});
+  BufferId d_out = read_by_weights(b, block, "layer.experts.out.gradient", t.stored, {rows.computed, hidden});
   BufferId at = sends || gathers ? add("out_routed", rows.routed, hidden) : d_out;
   ops.push_back(operation("layer.experts.unpermute.backward", OpKind::permute, t.statistic,
                           permute_dims(b, rows), {writes(at), reads(dout), reads(r.indices)}));
@@ -386,6 +401,20 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
     ops.push_back(exchange(b, "down.all_gather.backward", OpKind::all_gather, b.groups().tensor,
                            {writes(d_out), reads(at)}));
 
+  const bool on_input = r.weighed != kNoBuffer, on_output = r.out != kNoBuffer;
+  BufferId d_row_weights = add_weights("row_weights", rows.computed);
+  const auto weigh_backward = [&](const char* what, BufferId d_inp, BufferId d_weighed, BufferId from) {
+    ops.push_back(operation(
+        std::string("layer.experts.weigh_") + what + ".backward", OpKind::weigh_rows_backward, t.statistic,
+        {.rows = rows.computed, .cols = hidden},
+        {writes(d_inp), reads(d_weighed), reads(from), reads(r.row_weights), writes(d_row_weights)}));
+  };
+  if (on_output) {
+    const BufferId d_product =
+        read_by_weights(b, block, "layer.experts.product.gradient", t.stored, {rows.computed, hidden});
+    weigh_backward("output", d_product, d_out, r.out);
+    d_out = d_product;
+  }
   const Operand chosen = own_choice(b, r);
   const auto product = [&](const std::string& id, BufferId dinp, BufferId dresult, BufferId from,
                            const Affine& a, std::int64_t cols, std::int64_t inner) {
@@ -399,13 +428,17 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   product("layer.experts.down", d_activation, d_out, r.activation, p.down, hidden, width);
   const BufferId d_up = read_by_weights(b, block, "layer.experts.gate_up.gradient", t.stored,
                                         {rows.computed, m.up_size(width)});
-  BufferId d_row_weights = add_weights("row_weights", rows.computed);
-  ops.push_back(operation(
-      "layer.experts.activation.backward", activation_kind(m.activation, true), t.statistic,
-      {.rows = rows.computed, .cols = width},
-      {writes(d_up), reads(d_activation), reads(r.up), reads(r.row_weights), writes(d_row_weights)}));
+  const bool here = !on_input && !on_output;
+  ops.push_back(
+      operation("layer.experts.activation.backward", activation_kind(m.activation, true), t.statistic,
+                {.rows = rows.computed, .cols = width},
+                {writes(d_up), reads(d_activation), reads(r.up), here ? reads(r.row_weights) : Operand{},
+                 here ? writes(d_row_weights) : Operand{}}));
   at = add("inp", rows.computed, hidden);
-  product("layer.experts.gate_up", at, d_up, r.inp, p.up, m.up_size(width), hidden);
+  const BufferId d_read = on_input ? add("weighed", rows.computed, hidden) : at;
+  product("layer.experts.gate_up", d_read, d_up, on_input ? r.weighed : r.inp, p.up, m.up_size(width),
+          hidden);
+  if (on_input) weigh_backward("input", at, d_read, r.inp);
 
   // Back to the tokens.
   if (gathers) {

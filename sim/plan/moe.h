@@ -29,7 +29,9 @@ struct ExpertResults {
   BufferId logits = kNoBuffer, weights = kNoBuffer,
            indices = kNoBuffer;                       // (tokens, experts); (tokens, chosen)
   BufferId inp = kNoBuffer, row_weights = kNoBuffer;  // (computed, hidden), (computed)
+  BufferId weighed = kNoBuffer;  // (computed, hidden): weights times inp, where they are on the input
   BufferId up = kNoBuffer, activation = kNoBuffer;
+  BufferId out = kNoBuffer;  // (computed, hidden) before weights that are on the output
   BufferId shared_up = kNoBuffer, shared_activation = kNoBuffer;
   BufferId shared_gate = kNoBuffer;  // a number a token, before its sigmoid
 };

@@ -366,12 +366,16 @@ std::vector<Tensor> DecoderParameters::layer_group(Unit unit) const {
   std::vector<Tensor> group;
   group.reserve(kSomeTensors);
   if (parts.attention)
-    for (const Affine* a : {&attention_norm, &qkv, &qk_norm, &attention_output}) append(group, *a);
+    for (const Affine* a : {&attention_norm, &qkv, &qk_norm, &attention_output, &attention_output_norm})
+      append(group, *a);
   if (parts.state_space) {
     append(group, state_space_norm);
     for (const Tensor& t : state_space.group()) group.push_back(t);
   }
-  if (parts.dense || parts.experts) append(group, mlp_norm);
+  if (parts.dense || parts.experts) {
+    append(group, mlp_norm);
+    append(group, mlp_output_norm);
+  }
   if (parts.attention) {
     append(group, sinks);
     for (const Tensor& t : latent.group()) group.push_back(t);
@@ -394,9 +398,15 @@ std::vector<Tensor> learning(std::vector<Tensor> tensors) {
 std::vector<Tensor> DecoderParameters::of_own_rows(Unit unit) const {
   const UnitParts parts = parts_of(unit);
   std::vector<Tensor> group;
-  if (parts.attention) append(group, attention_norm);
+  if (parts.attention) {
+    append(group, attention_norm);
+    append(group, attention_output_norm);
+  }
   if (parts.state_space) append(group, state_space_norm);
-  if (parts.dense || parts.experts) append(group, mlp_norm);
+  if (parts.dense || parts.experts) {
+    append(group, mlp_norm);
+    append(group, mlp_output_norm);
+  }
   if (parts.attention)
     for (const Tensor& t : {latent.q_down.weight, latent.kv_down.weight, latent.q_norm, latent.kv_norm})
       append(group, t);
@@ -434,12 +444,29 @@ DecoderParameters for_backward(DecoderParameters p) {
     turn(a->weight);
     turn(a->bias);
   }
-  for (Affine* a :
-       {&p.embedding_norm, &p.attention_norm, &p.qkv,         &p.qk_norm,        &p.attention_output,
-        &p.mlp_norm,       &p.mlp_up,         &p.mlp_down,    &p.final_norm,     &e.up,
-        &e.down,           &e.shared_up,      &e.shared_down, &l.q_down,         &l.q_up,
-        &l.kv_down,        &l.kv_up,          &n.hidden_norm, &n.embedding_norm, &n.projection,
-        &n.final_norm}) {
+  for (Affine* a : {&p.embedding_norm,
+                    &p.attention_norm,
+                    &p.qkv,
+                    &p.qk_norm,
+                    &p.attention_output,
+                    &p.mlp_norm,
+                    &p.mlp_up,
+                    &p.mlp_down,
+                    &p.final_norm,
+                    &e.up,
+                    &e.down,
+                    &e.shared_up,
+                    &e.shared_down,
+                    &l.q_down,
+                    &l.q_up,
+                    &l.kv_down,
+                    &l.kv_up,
+                    &n.hidden_norm,
+                    &n.embedding_norm,
+                    &n.projection,
+                    &n.final_norm,
+                    &p.attention_output_norm,
+                    &p.mlp_output_norm}) {
     turn(a->weight);
     turn(a->bias);
   }
@@ -459,7 +486,8 @@ namespace {
 
 void add_attention_parameters(ParameterWriter& w, const Model& m, bool divides_key_values,
                               DecoderParameters& p) {
-  p.attention_norm = w.norm("layer.attention_norm", true);
+  if (m.norms_before()) p.attention_norm = w.norm("layer.attention_norm", true);
+  if (m.norms_after()) p.attention_output_norm = w.norm("layer.attention_output_norm", true);
   if (m.has_latent_attention())
     p.latent = add_latent_parameters(w, m);
   else
@@ -502,7 +530,8 @@ void add_layer_parameters(ParameterWriter& w, const Model& m, const std::vector<
   if (any(&UnitParts::attention)) add_attention_parameters(w, m, divides_key_values, p);
   if (any(&UnitParts::state_space)) add_state_space_parameters(w, m, p);
   const bool dense = any(&UnitParts::dense), experts = any(&UnitParts::experts);
-  if ((dense || experts) && !m.shared_norm) p.mlp_norm = w.norm("layer.mlp_norm", true);
+  if ((dense || experts) && !m.shared_norm && m.norms_before()) p.mlp_norm = w.norm("layer.mlp_norm", true);
+  if ((dense || experts) && m.norms_after()) p.mlp_output_norm = w.norm("layer.mlp_output_norm", true);
   if (dense) {
     p.mlp_up = w.column_parallel(is_gated(m.activation) ? "layer.mlp.gate_up" : "layer.mlp.up",
                                  m.mlp_up_size(), m.hidden_size, m.mlp_bias);

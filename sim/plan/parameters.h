@@ -87,6 +87,7 @@ struct DecoderParameters {
   StateSpaceParameters state_space;
   LatentParameters latent;  // in place of qkv
   Affine qk_norm;
+  Affine attention_output_norm, mlp_output_norm;  // behind attention and feed-forward
   Tensor sinks;
   ExpertParameters experts;
   Affine mlp_norm, mlp_up, mlp_down;  // mlp_up: gate and up together for SwiGLU

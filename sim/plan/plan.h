@@ -185,6 +185,8 @@ inline constexpr std::string_view block_table = "input.block_table";
 inline constexpr std::string_view window_block_table = "input.window_block_table";  // of layers with a window
 // fp32 (2, key-value heads): what keys, then values, in an fp8 cache are multiplied by.
 inline constexpr std::string_view kv_scales = "input.kv_scales";
+inline constexpr std::string_view local_rope_table =
+    "input.local_rope_table";  // the same for layers with windows, where it is another
 inline constexpr std::string_view rope_table =
     "input.rope_table";                               // fp32 (max positions, head_dim): cosines, sines
 inline constexpr std::string_view losses = "losses";  // fp32 (batch * query_length), per micro-batch

@@ -14,7 +14,7 @@ struct PrefixWord {
 };
 // The first that fits counts. "layer.attention.out" is the core's output, "layer.attention.output" the
 // projection.
-constexpr std::array<PrefixWord, 31> kPrefixes{{
+constexpr std::array<PrefixWord, 33> kPrefixes{{
     {"layer.attention_norm", "norm"},
     {"layer.mlp_norm", "norm"},
     {"layer.attention.qkv", "qkv"},
@@ -43,6 +43,8 @@ constexpr std::array<PrefixWord, 31> kPrefixes{{
     {"layer.mlp.geglu", "activation"},
     {"layer.mlp.relu", "activation"},
     {"layer.mlp.squared_relu", "activation"},
+    {"layer.mlp.clamped_swiglu", "activation"},
+    {"layer.experts.weigh", "activation"},
     {"layer.experts.activation", "activation"},
     {"layer.shared_expert.activation", "activation"},
     {"layer.mlp.activation", "activation"},

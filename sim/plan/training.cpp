@@ -26,7 +26,10 @@ namespace sim {
 namespace {
 
 struct TrainingBuffers {
-  BufferId tokens, targets, rope_table = kNoBuffer, losses, gradient_norm;
+  BufferId tokens, targets, rope_table = kNoBuffer, local_rope_table = kNoBuffer, losses, gradient_norm;
+  BufferId rope_table_of(const LayerKind& kind) const {
+    return kind.window && local_rope_table != kNoBuffer ? local_rope_table : rope_table;
+  }
   BufferId residual;  // an instance before each layer and one after the last
   // Where more than one layer is recomputed from a kept input: the stream between them, and once more.
   BufferId residual_passed = kNoBuffer, residual_again = kNoBuffer;
@@ -71,6 +74,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   if (m.position == Position::rope)
     r.rope_table =
         b.add_input(buffer_names::rope_table, t.statistic, {b.scenario().workload.seq_len, m.rope_size()});
+  r.local_rope_table = add_local_rope_table(b, b.scenario().workload.seq_len);
   r.losses = b.add({.name = std::string(buffer_names::losses),
                     .buffer_class = BufferClass::activation,
                     .dtype = t.statistic,
@@ -123,8 +127,13 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
   Block block{"embedding.forward", {}, BlockRole::embedding, BlockPass::forward};
   const bool scatters = b.strategy().sequence_parallel;
   const BufferId out = m.embedding_norm ? r.embedding : r.residual;
+  const bool scales = m.embedding_multiplier != 1;
+  const BufferId rows = scales ? b.add_scratch(block.name, "embedding.unscaled", b.types().stored,
+                                               {b.stream_rows(), m.hidden_size})
+                               : out;
   const BufferId whole =
-      scatters ? b.add_scratch(block.name, "embedding.whole", b.types().stored, {kRows, m.hidden_size}) : out;
+      scatters ? b.add_scratch(block.name, "embedding.whole", b.types().stored, {kRows, m.hidden_size})
+               : rows;
   block.operations.push_back({.id = "embedding.forward",
                               .kind = OpKind::embedding,
                               .dtype = b.types().statistic,
@@ -134,7 +143,8 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
                                            reads(p.embedding.parameter),
                                            reads(p.position_embedding.parameter),
                                            {}}});
-  append(block, sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? out : kNoBuffer));
+  append(block, sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? rows : kNoBuffer));
+  if (scales) block.operations.push_back(scale_embedding(b, "forward", writes(out), rows));
   if (m.embedding_norm)
     append(block, norm_forward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
                                b.stream_rows()));
@@ -168,6 +178,12 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
                                 .operands = {writes(dout)}});
     append(block, norm_backward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
                                 dout, r.residual_gradient));
+  }
+  if (m.embedding_multiplier != 1) {
+    const BufferId scaled = b.add_scratch(block.name, "embedding.unscaled.gradient", b.types().stored,
+                                          {b.stream_rows(), m.hidden_size});
+    block.operations.push_back(scale_embedding(b, "backward", writes(scaled), dout));
+    dout = scaled;
   }
   if (b.strategy().sequence_parallel) {
     const BufferId whole =
@@ -357,9 +373,14 @@ class Prediction {
 
   const TrainingBuffers& buffers() const { return own_; }
 
+  // Modules are layers as the model's last.
+  LayerKind last_kind() const {
+    return kind_of_layer(b_.scenario(), b_.scenario().model.num_hidden_layers - 1);
+  }
+
   void append_forward(Block& head, const DecoderParameters& p) const {
     append_named(head, prediction_forward(b_, prefix_ + "forward", p, buffers_, before_.targets,
-                                          before_.residual, before_.rope_table));
+                                          before_.residual, before_.rope_table_of(last_kind())));
     append_named(head, head_forward(b_, with_own_norm(p), own_, prefix_ + "head.forward").operations);
   }
   // The gradient of the module's hidden state begins; further modules add to it.
@@ -367,8 +388,9 @@ class Prediction {
     append_named(head, head_backward(b_, with_own_norm(p), own_, prefix_ + "head.backward").operations);
   }
   void append_backward(Block& head, const DecoderParameters& p) const {
-    append_named(head, prediction_backward(b_, prefix_ + "backward", p, buffers_, before_.targets,
-                                           before_.residual, before_.residual_gradient, before_.rope_table));
+    append_named(head,
+                 prediction_backward(b_, prefix_ + "backward", p, buffers_, before_.targets, before_.residual,
+                                     before_.residual_gradient, before_.rope_table_of(last_kind())));
   }
 
  private:
@@ -445,7 +467,7 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   LayerContext context{.kind = kind,
                        .residual_in = reads(r.residual),
                        .residual_out = writes(r.residual, 1),
-                       .rope_table = r.rope_table};
+                       .rope_table = r.rope_table_of(kind)};
   LayerBlocks blocks;
   const LayerResults left =
       s.recompute == Recompute::none ? results : forward_results(b, first, kept_results, kind);

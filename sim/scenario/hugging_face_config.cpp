@@ -34,6 +34,16 @@ Model read_gpt2(HuggingFaceConfig& config) {
   return m;
 }
 
+// Files of GPT-NeoX have its weights; of Llama-likes whole heads rotate.
+void read_partial_rotary(JsonObject& fields, Model& m) {
+  if (!fields.has_value("partial_rotary_factor")) return;
+  const double factor = fields.number("partial_rotary_factor");
+  if (m.norm == Norm::layernorm && factor > 0 && factor <= 1)
+    m.partial_rotary_factor = factor;
+  else if (factor != 1)
+    fields.fail("partial_rotary_factor", "must be 1: rotary embeddings turn whole heads here");
+}
+
 // rope_theta and rope_scaling beside each other (transformers 4), or both in rope_parameters (5).
 void read_rope(HuggingFaceConfig& config, Model& m) {
   JsonObject& fields = config.fields();
@@ -41,7 +51,7 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
     const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";  // "type" before 4.43
     const std::string type = rope.text(key, "default");
     const auto kind = rope_scaling_from_name(type);
-    if (!kind) rope.fail(key, "must be one of default, linear, llama3, but is \"" + type + "\"");
+    if (!kind) rope.fail(key, "must be one of default, linear, llama3, yarn, but is \"" + type + "\"");
     m.rope_scaling.kind = *kind;
     if (*kind != RopeScaling::Kind::none) m.rope_scaling.factor = rope.number("factor");
     if (*kind == RopeScaling::Kind::llama3) {
@@ -49,14 +59,33 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
       m.rope_scaling.high_freq_factor = rope.number("high_freq_factor");
       m.rope_scaling.original_max_position_embeddings = rope.integer("original_max_position_embeddings");
     }
-    if (rope.has_value("partial_rotary_factor") && rope.number("partial_rotary_factor") != 1)
-      rope.fail("partial_rotary_factor", "must be 1: rotary embeddings turn whole heads here");
+    if (*kind == RopeScaling::Kind::yarn) {
+      m.rope_scaling.original_max_position_embeddings = rope.integer("original_max_position_embeddings");
+      m.rope_scaling.beta_fast = rope.number("beta_fast", m.rope_scaling.beta_fast);
+      m.rope_scaling.beta_slow = rope.number("beta_slow", m.rope_scaling.beta_slow);
+      m.rope_scaling.truncate = rope.boolean("truncate", true);
+      m.rope_scaling.attention_factor = rope.number("attention_factor", 0.0);
+      for (const char* const absent : {"mscale", "mscale_all_dim"})
+        if (rope.has_value(absent)) rope.fail(absent, "must be absent: attention_factor says it here");
+    }
+    read_partial_rotary(rope, m);
   };
 
-  m.rope_theta = 10000;  // Su et al. 2021, and transformers' default: Llama 2's first configs do not say
+  // Where nothing is said it is 10000, transformers' default: Llama 2's first configs do not.
   if (fields.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
   if (fields.has_value("rope_parameters")) {
     JsonObject parameters = fields.object("rope_parameters");
+    if (parameters.has("full_attention") && m.rope_local_base_freq > 0) {
+      JsonObject window = parameters.object("sliding_attention");
+      if (const std::string type = window.text("rope_type", "default"); type != "default")
+        window.fail("rope_type", "must be default in layers with windows, but is \"" + type + "\"");
+      m.rope_local_base_freq = window.number("rope_theta");
+      if (!(m.rope_local_base_freq > 0)) window.fail("rope_theta", "must be a number above 0");
+      JsonObject full = parameters.object("full_attention");
+      m.rope_theta = full.number("rope_theta");
+      if (!(m.rope_theta > 0)) full.fail("rope_theta", "must be a number above 0");
+      return read_scaling(full);
+    }
     if (parameters.has("full_attention") || parameters.has("sliding_attention"))
       fields.fail("rope_parameters", "differs between kinds of layers, for which no plan is made");
     if (parameters.has_value("rope_theta")) m.rope_theta = parameters.number("rope_theta");
@@ -65,8 +94,7 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
   } else if (fields.has_value("rope_scaling")) {
     read_scaling(fields.object("rope_scaling"));
   }
-  if (fields.has_value("partial_rotary_factor") && fields.number("partial_rotary_factor") != 1)
-    fields.fail("partial_rotary_factor", "must be 1: rotary embeddings turn whole heads here");
+  read_partial_rotary(fields, m);
 }
 
 // A window at least as long as the longest sequence masks nothing.
@@ -150,7 +178,9 @@ Model model_from_hugging_face_config(std::string_view json, const std::string& f
     m = read_llama_like(config, family);
   } else if (const std::optional<Model> predicted = read_predicted_family(config, family)) {
     m = *predicted;
-    const bool llama_rotation = family == "mixtral" || family.starts_with("qwen");
+    const bool llama_rotation = family == "mixtral" || family.starts_with("qwen") || family == "falcon" ||
+                                family == "gpt_neox" || family == "olmo2" || family.starts_with("gemma") ||
+                                family == "gpt_oss" || family == "llama4_text";
     if (llama_rotation) read_rope(config, m);
     if (family == "mixtral") read_window(config, m);
   } else {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <vector>
 
@@ -21,6 +22,16 @@ Model gpt_like(HuggingFaceConfig& config, const char* hidden, const char* layers
   m.attention_bias = m.attention_output_bias = m.mlp_bias = true;
   m.tie_word_embeddings = true;
   return m;
+}
+
+// By the names that transformers gives the two forms.
+Activation gelu_of(HuggingFaceConfig& config, std::string_view key, const char* otherwise) {
+  const std::string activation = config.fields().text(key, otherwise);
+  if (activation == "gelu") return Activation::gelu_exact;
+  if (activation != "gelu_new" && activation != "gelu_fast" && activation != "gelu_pytorch_tanh")
+    config.fields().fail(
+        key, "must be gelu, gelu_new, gelu_fast or gelu_pytorch_tanh, but is \"" + activation + "\"");
+  return Activation::gelu;
 }
 
 Model read_mixtral(HuggingFaceConfig& config) {
@@ -105,9 +116,12 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   return m;
 }
 
-// Norms of queries and keys there have no parameters, and are left out.
+// Queries of layers without positions grow with the logarithm of positions from floor_scale (8192) on, which
+// is left out: below, their factor is 1.
 Model read_llama4(HuggingFaceConfig& config) {
   Model m = read_sizes(config);
+  if (config.fields().boolean("use_qk_norm", true)) m.qk_norm = QkNorm::without_gain;
+  m.moe.weights_on = ExpertWeights::input;
   m.moe.num_experts = config.size("num_local_experts");
   m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
   m.moe.moe_intermediate_size = m.moe.shared_expert_intermediate_size = m.intermediate_size;
@@ -122,6 +136,10 @@ Model read_llama4(HuggingFaceConfig& config) {
 
 Model read_gpt_oss(HuggingFaceConfig& config) {
   Model m = read_sizes(config);
+  m.activation = Activation::clamped_swiglu;
+  m.moe.weights_on = ExpertWeights::output;
+  if (config.fields().has_value("swiglu_limit") && config.fields().number("swiglu_limit") != 7)
+    config.fields().fail("swiglu_limit", "must be 7, as published models have it");
   m.attention_bias = m.attention_output_bias = m.mlp_bias = m.attention_sinks = true;
   m.sliding_window = config.size("sliding_window");
   m.sliding_window_pattern = 2;  // layer_types alternate, a window first
@@ -144,6 +162,33 @@ Model read_bloom(HuggingFaceConfig& config) {
   return m;
 }
 
+Model read_mpt(HuggingFaceConfig& config) {
+  JsonObject& fields = config.fields();
+  Model m = gpt_like(config, "d_model", "n_layers", "n_heads");
+  m.activation = Activation::gelu_exact;
+  m.position = Position::alibi;
+  m.norm_parameters = NormParameters::gain;
+  m.attention_bias = m.attention_output_bias = m.mlp_bias = false;
+  m.intermediate_size = config.size("expansion_ratio", 4) * m.hidden_size;
+  m.max_position_embeddings = config.size("max_seq_len", 2048);  // what it was trained on: ALiBi has no bound
+  m.norm_eps = fields.has_value("layer_norm_epsilon") ? config.positive("layer_norm_epsilon") : 1e-5;
+  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
+  config.refuse_unless("no_bias", true, true);
+  if (fields.has_value("logit_scale"))
+    fields.fail("logit_scale", "must be absent: logits are not scaled here");
+  if (!fields.has_value("attn_config")) return m;
+  JsonObject attention = fields.object("attn_config");
+  for (const char* const absent : {"clip_qkv", "softmax_scale"})
+    if (attention.has_value(absent)) attention.fail(absent, "must be absent: no plan is made for it");
+  for (const char* const off : {"prefix_lm", "qk_ln"})
+    if (attention.boolean(off, false)) attention.fail(off, "must be false: no plan is made for it");
+  if (!attention.boolean("alibi", true))
+    attention.fail("alibi", "must be true: MPT's learned positions are not read");
+  if (attention.has_value("alibi_bias_max") && attention.number("alibi_bias_max") != 8)
+    attention.fail("alibi_bias_max", "must be 8");
+  return m;
+}
+
 Model read_opt(HuggingFaceConfig& config) {
   JsonObject& fields = config.fields();
   Model m = gpt_like(config, "hidden_size", "num_hidden_layers", "num_attention_heads");
@@ -153,7 +198,7 @@ Model read_opt(HuggingFaceConfig& config) {
   const std::string activation = fields.text("activation_function", "relu");
   if (activation != "relu" && activation != "gelu")
     fields.fail("activation_function", "must be relu or gelu, but is \"" + activation + "\"");
-  if (activation == "relu") m.activation = Activation::relu;
+  m.activation = activation == "relu" ? Activation::relu : Activation::gelu_exact;
   if (fields.has_value("word_embed_proj_dim") && config.size("word_embed_proj_dim") != m.hidden_size)
     fields.fail("word_embed_proj_dim", "must be hidden_size: embeddings are not projected here");
   config.refuse_unless("do_layer_norm_before", true, true);
@@ -168,6 +213,10 @@ Model read_gpt_neox(HuggingFaceConfig& config) {
   m.norm_eps = config.positive("layer_norm_eps");
   m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   m.parallel_residual = fields.boolean("use_parallel_residual", true);
+  m.activation = gelu_of(config, "hidden_act", "gelu");
+  m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", true);
+  if (fields.has_value("rotary_pct")) m.partial_rotary_factor = config.positive("rotary_pct");
+  if (fields.has_value("rotary_emb_base")) m.rope_theta = config.positive("rotary_emb_base");
   return m;
 }
 
@@ -179,6 +228,9 @@ Model read_gptj(HuggingFaceConfig& config) {
   m.attention_bias = m.attention_output_bias = false;
   m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   m.parallel_residual = m.shared_norm = true;
+  m.activation = gelu_of(config, "activation_function", "gelu_new");
+  m.partial_rotary_factor =
+      static_cast<double>(config.size("rotary_dim", 64)) / static_cast<double>(m.head_dim);
   return m;
 }
 
@@ -195,7 +247,59 @@ Model read_falcon(HuggingFaceConfig& config) {
   m.norm_eps = config.positive("layer_norm_epsilon");
   m.max_position_embeddings = config.size("max_position_embeddings", 2048);
   m.parallel_residual = new_architecture || fields.boolean("parallel_attn", true);
-  m.shared_norm = m.parallel_residual && !new_architecture;
+  m.shared_norm =
+      m.parallel_residual && (!new_architecture || fields.integer("num_ln_in_parallel_attn", 2) == 1);
+  m.activation = gelu_of(config, "activation", "gelu");
+  m.intermediate_size = config.size("ffn_hidden_size", m.intermediate_size);
+  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
+  return m;
+}
+
+// Which layers see all tokens: each n-th, by a list of all layers' types; 0: none does.
+std::int64_t pattern_of_layer_types(HuggingFaceConfig& config, std::int64_t layers) {
+  JsonObject& fields = config.fields();
+  const Json& types = fields.at("layer_types");
+  std::int64_t pattern = 0;
+  const auto is_full = [&](std::int64_t l) {
+    const Json& type = types[static_cast<std::size_t>(l)];
+    return type.is_string() && type.get<std::string>() == "full_attention";
+  };
+  if (!types.is_array() || std::ssize(types) != layers)
+    fields.fail("layer_types", "must have a word for each layer");
+  for (std::int64_t l = 0; l < layers && pattern == 0; ++l)
+    if (is_full(l)) pattern = l + 1;
+  for (std::int64_t l = 0; l < layers; ++l)
+    if (is_full(l) != (pattern > 0 && (l + 1) % pattern == 0))
+      fields.fail("layer_types",
+                  "must name each n-th layer full_attention and no other: plans have such patterns");
+  return pattern;
+}
+
+// Gains are stored less 1, embeddings scaled by the root of their width. Gemma 3 norms around each part and
+// queries and keys, and rotates layers with windows by another base.
+Model read_gemma(HuggingFaceConfig& config, std::string_view family) {
+  JsonObject& fields = config.fields();
+  Model m = read_sizes(config);
+  m.activation = Activation::geglu;
+  m.norm_gains_from_one = true;
+  m.embedding_multiplier = std::sqrt(static_cast<double>(m.hidden_size));
+  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
+  if (family == "gemma") return m;
+  m.norm_placement = NormPlacement::around;
+  m.qk_norm = QkNorm::per_head;
+  m.sliding_window = config.size("sliding_window");
+  m.sliding_window_pattern = fields.has_value("layer_types")
+                                 ? pattern_of_layer_types(config, m.num_hidden_layers)
+                                 : config.size("sliding_window_pattern", 6);
+  m.rope_local_base_freq =
+      fields.has_value("rope_local_base_freq") ? config.positive("rope_local_base_freq") : 10000;
+  for (const char* const absent : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (fields.has_value(absent))
+      fields.fail(absent, "must be absent: scores and logits are not capped here");
+  if (fields.has_value("query_pre_attn_scalar") && config.size("query_pre_attn_scalar") != m.head_dim)
+    fields.fail("query_pre_attn_scalar", "must be head_dim: scores are divided by its root here");
+  if (fields.boolean("use_bidirectional_attention", false))
+    fields.fail("use_bidirectional_attention", "must be false: tokens see those before them");
   return m;
 }
 
@@ -258,15 +362,13 @@ std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::strin
   if (family == "gptj") return read_gptj(config);
   if (family == "falcon") return read_falcon(config);
   if (family == "nemotron_h") return read_nemotron_h(config);
-  if (family == "gemma") {
-    Model m = read_sizes(config);
-    m.activation = Activation::geglu;
-    m.tie_word_embeddings = config.fields().boolean("tie_word_embeddings", true);
-    return m;
-  }
-  if (family == "olmo2") {  // norms follow attention and feed-forward there: the same work
+  if (family == "mpt") return read_mpt(config);
+  if (family == "gemma" || family == "gemma3_text") return read_gemma(config, family);
+  if (family == "olmo2") {
     Model m = read_sizes(config);
     m.qk_norm = QkNorm::all_heads;
+    m.norm_placement = NormPlacement::after;
+    m.attention_bias = m.attention_output_bias = config.fields().boolean("attention_bias", false);
     return m;
   }
   return std::nullopt;

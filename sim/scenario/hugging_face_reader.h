@@ -49,11 +49,10 @@ std::int64_t heads_share(HuggingFaceConfig& config, std::string_view hidden_key,
 // Sizes that Llama and most later families share, by its names.
 Model read_sizes(HuggingFaceConfig& config);
 
-// Families that can be predicted and not run: mixtures of experts, latent attention, windows, ALiBi. Empty
-// where the family is none of these.
+// Families that do not lie as Llama's do. Empty where the family is none of these.
 std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::string_view family);
 inline constexpr std::string_view kPredictedFamilies =
-    "mixtral, qwen2_moe, qwen3, qwen3_moe, deepseek_v2, deepseek_v3, llama4, gpt_oss, gemma, olmo2, bloom, "
-    "opt, gpt_neox, gptj, falcon, nemotron_h";
+    "mixtral, qwen2_moe, qwen3, qwen3_moe, deepseek_v2, deepseek_v3, llama4, gpt_oss, gemma, gemma3_text, "
+    "olmo2, bloom, mpt, opt, gpt_neox, gptj, falcon, nemotron_h";
 
 }  // namespace sim

@@ -13,22 +13,32 @@ constexpr std::array<EnumName<NormParameters>, 3> kNormParameters{
     {{NormParameters::gain_and_bias, "gain_and_bias"},
      {NormParameters::gain, "gain"},
      {NormParameters::none, "none"}}};
-constexpr std::array<EnumName<Activation>, 5> kActivations{{{Activation::gelu, "gelu"},
+constexpr std::array<EnumName<Activation>, 7> kActivations{{{Activation::gelu, "gelu"},
                                                             {Activation::relu, "relu"},
                                                             {Activation::squared_relu, "squared_relu"},
+                                                            {Activation::gelu_exact, "gelu_exact"},
                                                             {Activation::swiglu, "swiglu"},
-                                                            {Activation::geglu, "geglu"}}};
+                                                            {Activation::geglu, "geglu"},
+                                                            {Activation::clamped_swiglu, "clamped_swiglu"}}};
+constexpr std::array<EnumName<NormPlacement>, 3> kNormPlacements{
+    {{NormPlacement::before, "before"}, {NormPlacement::after, "after"}, {NormPlacement::around, "around"}}};
 constexpr std::array<EnumName<Position>, 4> kPositions{{{Position::learned, "learned"},
                                                         {Position::rope, "rope"},
                                                         {Position::alibi, "alibi"},
                                                         {Position::none, "none"}}};
-constexpr std::array<EnumName<QkNorm>, 3> kQkNorms{
-    {{QkNorm::none, "none"}, {QkNorm::per_head, "per_head"}, {QkNorm::all_heads, "all_heads"}}};
+constexpr std::array<EnumName<QkNorm>, 4> kQkNorms{{{QkNorm::none, "none"},
+                                                    {QkNorm::per_head, "per_head"},
+                                                    {QkNorm::all_heads, "all_heads"},
+                                                    {QkNorm::without_gain, "without_gain"}}};
 constexpr std::array<EnumName<ScoringFunc>, 2> kScoringFuncs{
     {{ScoringFunc::softmax, "softmax"}, {ScoringFunc::sigmoid, "sigmoid"}}};
-constexpr std::array<EnumName<RopeScaling::Kind>, 3> kRopeScalings{{{RopeScaling::Kind::none, "default"},
+constexpr std::array<EnumName<ExpertWeights>, 3> kExpertWeights{{{ExpertWeights::activation, "activation"},
+                                                                 {ExpertWeights::input, "input"},
+                                                                 {ExpertWeights::output, "output"}}};
+constexpr std::array<EnumName<RopeScaling::Kind>, 4> kRopeScalings{{{RopeScaling::Kind::none, "default"},
                                                                     {RopeScaling::Kind::linear, "linear"},
-                                                                    {RopeScaling::Kind::llama3, "llama3"}}};
+                                                                    {RopeScaling::Kind::llama3, "llama3"},
+                                                                    {RopeScaling::Kind::yarn, "yarn"}}};
 
 }  // namespace
 
@@ -41,6 +51,9 @@ std::string_view name(NormParameters parameters) {
 std::string_view name(Activation activation) {
   return name_in(kActivations, activation);
 }
+std::string_view name(NormPlacement placement) {
+  return name_in(kNormPlacements, placement);
+}
 std::string_view name(Position position) {
   return name_in(kPositions, position);
 }
@@ -49,6 +62,9 @@ std::string_view name(QkNorm norm) {
 }
 std::string_view name(ScoringFunc function) {
   return name_in(kScoringFuncs, function);
+}
+std::string_view name(ExpertWeights weights) {
+  return name_in(kExpertWeights, weights);
 }
 std::string_view name(RopeScaling::Kind kind) {
   return name_in(kRopeScalings, kind);
@@ -70,6 +86,9 @@ std::optional<QkNorm> qk_norm_from_name(std::string_view text) {
 }
 std::optional<ScoringFunc> scoring_func_from_name(std::string_view text) {
   return value_in(kScoringFuncs, text);
+}
+std::optional<ExpertWeights> expert_weights_from_name(std::string_view text) {
+  return value_in(kExpertWeights, text);
 }
 std::optional<RopeScaling::Kind> rope_scaling_from_name(std::string_view text) {
   return value_in(kRopeScalings, text);
@@ -184,7 +203,7 @@ ParameterCount count_parameters(const Model& m) {
   if (m.embedding_norm) n.embedding += norm;
   n.attention_per_layer = attention_parameters(m);
   n.state_space_per_layer = state_space_parameters(m);
-  n.norms_per_layer = m.shared_norm || m.is_hybrid() ? norm : 2 * norm;
+  n.norms_per_layer = m.is_hybrid() ? norm : m.norms_of_layer() * norm;
   n.final_norm = norm;
   n.head = m.tie_word_embeddings ? 0 : m.vocab_size * h;
 

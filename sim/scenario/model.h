@@ -18,11 +18,19 @@ enum class NormParameters {
   none,  // OLMo
 };
 enum class Activation {
-  gelu,
+  gelu,  // its tanh form (GPT-2)
   relu,
-  squared_relu,  // Nemotron-4
-  swiglu,        // gated from here on: silu(gate) * up
-  geglu,         // gelu(gate) * up (Gemma)
+  squared_relu,    // Nemotron-4
+  gelu_exact,      // by the error function (Falcon, MPT, GPT-NeoX)
+  swiglu,          // gated from here on: silu(gate) * up
+  geglu,           // gelu(gate) * up (Gemma)
+  clamped_swiglu,  // gate * sigmoid(1.702 gate) * (up + 1), both clamped (gpt-oss)
+};
+// Where a layer's norms are: of what attention and feed-forward read, of what they give, or of both.
+enum class NormPlacement {
+  before,
+  after,   // OLMo 2
+  around,  // Gemma 2
 };
 enum class Position {
   learned,
@@ -33,8 +41,9 @@ enum class Position {
 // RMSNorm of queries and keys before they are turned.
 enum class QkNorm {
   none,
-  per_head,   // one gain of head_dim for all heads of queries and one for keys (Qwen3)
-  all_heads,  // over all heads at once (OLMo 2)
+  per_head,      // one gain of head_dim for all heads of queries and one for keys (Qwen3)
+  all_heads,     // over all heads at once (OLMo 2)
+  without_gain,  // each head by itself, nothing learned, in layers that positions rotate (Llama 4)
 };
 // What a router makes of its logits.
 enum class ScoringFunc {
@@ -42,10 +51,20 @@ enum class ScoringFunc {
   sigmoid,  // DeepSeek-V3
 };
 std::string_view name(ScoringFunc function);
+// What the weights of a token's experts multiply. On the activation and on the output are the same but for
+// the bias of the last product.
+enum class ExpertWeights {
+  activation,
+  input,   // Llama 4
+  output,  // gpt-oss
+};
+std::string_view name(ExpertWeights weights);
+std::optional<ExpertWeights> expert_weights_from_name(std::string_view text);
 std::optional<ScoringFunc> scoring_func_from_name(std::string_view text);
 std::string_view name(Norm norm);
 std::string_view name(NormParameters parameters);
 std::string_view name(Activation activation);
+std::string_view name(NormPlacement placement);
 std::string_view name(Position position);
 std::string_view name(QkNorm norm);
 std::optional<Norm> norm_from_name(std::string_view text);
@@ -60,11 +79,17 @@ constexpr bool is_gated(Activation a) {
 
 // Stretching of RoPE's base frequencies; the numbers are config.json's rope_scaling / rope_parameters.
 struct RopeScaling {
-  enum class Kind { none, linear, llama3 } kind = Kind::none;
+  enum class Kind { none, linear, llama3, yarn } kind = Kind::none;
   double factor = 1;
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   std::int64_t original_max_position_embeddings = 8192;
+  // yarn (Peng et al. 2023, arXiv 2309.00071): turns within the original length between which frequencies are
+  // blended, at whole dimensions or not; cosines and sines are multiplied by the factor, 0: 0.1 ln(factor)
+  // + 1.
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
+  double attention_factor = 0;
   bool operator==(const RopeScaling&) const = default;
 };
 std::string_view name(RopeScaling::Kind kind);  // rope_type: "default" is Kind::none
@@ -92,6 +117,7 @@ struct MixtureOfExperts {
   ScoringFunc scoring_func = ScoringFunc::softmax;
   bool norm_topk_prob = true;
   double routed_scaling_factor = 1;
+  ExpertWeights weights_on = ExpertWeights::activation;
   bool operator==(const MixtureOfExperts&) const = default;
 };
 
@@ -152,10 +178,16 @@ struct Model {
   double rope_theta = 10000;
   RopeScaling rope_scaling{};
   QkNorm qk_norm = QkNorm::none;
-  bool attention_sinks = false;    // one learned score a head that takes part in the softmax (gpt-oss)
-  bool embedding_norm = false;     // a norm of embeddings (BLOOM)
-  bool parallel_residual = false;  // feed-forward beside attention, from the same input (GPT-J, Falcon)
-  bool shared_norm = false;        // ... and of one norm's output
+  bool attention_sinks = false;     // one learned score a head that takes part in the softmax (gpt-oss)
+  bool embedding_norm = false;      // a norm of embeddings (BLOOM)
+  double embedding_multiplier = 1;  // of embeddings as layers read them, not of a tied head (Gemma)
+  NormPlacement norm_placement = NormPlacement::before;
+  bool norm_gains_from_one = false;  // files have RMSNorms' gains less 1 (Gemma)
+  // Of each head's elements those that positions rotate, the first ones in files (GPT-NeoX).
+  double partial_rotary_factor = 1;
+  double rope_local_base_freq = 0;  // rope_theta of layers with windows, unscaled (Gemma 3); 0: as others
+  bool parallel_residual = false;   // feed-forward beside attention, from the same input (GPT-J, Falcon)
+  bool shared_norm = false;         // ... and of one norm's output
   // Tokens that a query sees, itself included; 0: all. Each sliding_window_pattern-th layer sees all; 0:
   // none.
   std::int64_t sliding_window = 0;
@@ -217,8 +249,19 @@ struct Model {
   std::int64_t value_size() const {
     return num_attention_heads * (has_latent_attention() ? latent.v_head_dim : head_dim);
   }
-  // Elements of a head that rotary embeddings turn.
+  // Elements of a head that rotary tables have; those beyond rotated_size() stay as they are.
   std::int64_t rope_size() const { return has_latent_attention() ? latent.qk_rope_head_dim : head_dim; }
+  // Elements of a head that positions rotate, a whole number of pairs.
+  std::int64_t rotated_size() const {
+    if (has_latent_attention()) return rope_size();
+    return static_cast<std::int64_t>(static_cast<double>(head_dim) * partial_rotary_factor) / 2 * 2;
+  }
+  // Norms of a layer that is attention and a feed-forward network.
+  std::int64_t norms_of_layer() const {
+    return norm_placement == NormPlacement::around ? 4 : shared_norm ? 1 : 2;
+  }
+  bool norms_before() const { return norm_placement != NormPlacement::after; }
+  bool norms_after() const { return norm_placement != NormPlacement::before; }
   std::int64_t key_value_size() const { return num_key_value_heads * head_dim; }
   std::int64_t qkv_size() const { return query_size() + 2 * key_value_size(); }
   // Numbers that a layer's cache holds of a token: latent attention keeps the latent and the rotary key.

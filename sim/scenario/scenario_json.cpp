@@ -16,8 +16,15 @@ constexpr std::initializer_list<DType> kDtypes{DType::fp64, DType::fp32, DType::
 }  // namespace
 
 void fields(auto& v, Like<RopeScaling> auto& s) {
-  v.needed_word("rope_type", s.kind, rope_scaling_from_name, "default, linear, llama3");
+  v.needed_word("rope_type", s.kind, rope_scaling_from_name, "default, linear, llama3, yarn");
   if (s.kind != RopeScaling::Kind::none) v.needed("factor", s.factor);
+  if (s.kind == RopeScaling::Kind::yarn) {
+    v.needed("original_max_position_embeddings", s.original_max_position_embeddings);
+    v("beta_fast", s.beta_fast);
+    v("beta_slow", s.beta_slow);
+    v("truncate", s.truncate);
+    v("attention_factor", s.attention_factor);
+  }
   if (s.kind != RopeScaling::Kind::llama3) return;
   v.needed("low_freq_factor", s.low_freq_factor);
   v.needed("high_freq_factor", s.high_freq_factor);
@@ -35,6 +42,7 @@ void fields(auto& v, Like<MixtureOfExperts> auto& e) {
   v.word("scoring_func", e.scoring_func, scoring_func_from_name, "softmax, sigmoid");
   v("norm_topk_prob", e.norm_topk_prob);
   v("routed_scaling_factor", e.routed_scaling_factor);
+  v.word("expert_weights_on", e.weights_on, expert_weights_from_name, "activation, input, output");
   v("first_k_dense_replace", e.first_k_dense_replace);
   v("decoder_sparse_step", e.decoder_sparse_step);
   v("n_group", e.n_group);
@@ -60,7 +68,8 @@ void fields(auto& v, Like<StateSpace> auto& s) {
 
 void fields(auto& v, Like<Model> auto& m) {
   v.needed_word("norm", m.norm, norm_from_name, "layernorm, rmsnorm");
-  v.needed_word("activation", m.activation, activation_from_name, "gelu, relu, squared_relu, swiglu, geglu");
+  v.needed_word("activation", m.activation, activation_from_name,
+                "gelu, relu, squared_relu, gelu_exact, swiglu, geglu, clamped_swiglu");
   v.needed_word("position", m.position, position_from_name, "learned, rope, alibi, none");
   v.needed("hidden_size", m.hidden_size);
   v.needed("intermediate_size", m.intermediate_size);
@@ -77,7 +86,7 @@ void fields(auto& v, Like<Model> auto& m) {
   v("norm_eps", m.norm_eps);
   v("rope_theta", m.rope_theta);
   v("rope_scaling", m.rope_scaling);
-  v.word("qk_norm", m.qk_norm, qk_norm_from_name, "none, per_head, all_heads");
+  v.word("qk_norm", m.qk_norm, qk_norm_from_name, "none, per_head, all_heads, without_gain");
   v("attention_sinks", m.attention_sinks);
   v("embedding_norm", m.embedding_norm);
   v("parallel_residual", m.parallel_residual);

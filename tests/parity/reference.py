@@ -86,6 +86,40 @@ FAMILIES = {
         qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=6, num_experts_per_tok=2,
         moe_intermediate_size=24, n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1,
         num_nextn_predict_layers=1, routed_scaling_factor=2.5, norm_topk_prob=True, **rope(10000.0)),
+    # Sinks, a window in every other layer, YaRN, biases everywhere, clamped activations.
+    "gpt-oss": lambda width: transformers.GptOssConfig(
+        **common(width) | {"intermediate_size": 24}, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=12,
+        rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "truncate": False, "original_max_position_embeddings": 16}),
+    # Segments in all layers but each second, which has no positions; weights on what experts read.
+    "llama4": lambda width: transformers.Llama4TextConfig(
+        **common(width) | {"intermediate_size": 24}, intermediate_size_mlp=2 * width, head_dim=16, num_local_experts=4,
+        num_experts_per_tok=1, interleave_moe_layer_step=2, attention_chunk_size=20, no_rope_layers=[1, 0],
+        no_rope_layer_interval=2, **rope(10000.0)),
+    # A padding token's embedding would not learn there.
+    "olmo2": lambda width: transformers.Olmo2Config(**common(width), pad_token_id=None, **rope(10000.0)),
+    "gemma": lambda width: transformers.GemmaConfig(
+        **common(width) | {"num_key_value_heads": 1, "tie_word_embeddings": True}, head_dim=24, pad_token_id=None, **rope(10000.0)),
+    # Norms around each part; layers with windows rotate by another base.
+    "gemma3": lambda width: transformers.Gemma3TextConfig(
+        **common(width) | {"num_hidden_layers": 3, "tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=16,
+        sliding_window=12, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "falcon": lambda width: transformers.FalconConfig(
+        vocab_size=256, hidden_size=width, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=128),
+    "falcon-grouped": lambda width: transformers.FalconConfig(
+        vocab_size=256, hidden_size=width, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
+        new_decoder_architecture=True, max_position_embeddings=128),
+    "gpt-neox": lambda width: transformers.GPTNeoXConfig(
+        vocab_size=256, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=128, hidden_dropout=0.0, attention_dropout=0.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    "mpt": lambda width: transformers.MptConfig(vocab_size=256, d_model=width, n_heads=4, n_layers=2, max_seq_len=128),
+    "opt": lambda width: transformers.OPTConfig(
+        vocab_size=256, hidden_size=width, word_embed_proj_dim=width, ffn_dim=2 * width, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=128, dropout=0.0, attention_dropout=0.0,
+        pad_token_id=None),
     "bloom": lambda width: transformers.BloomConfig(
         vocab_size=256, hidden_size=width, n_layer=2, n_head=4, hidden_dropout=0.0, attention_dropout=0.0),
     # Heads that are no power of two have the slopes of two series.

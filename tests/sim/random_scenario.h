@@ -30,6 +30,7 @@ inline void make_hybrid(std::mt19937_64& random, sim::Model& m) {
   m.state_space.conv_kernel = draw(random, 1, 8);
   m.state_space.chunk_size = draw(random, 1, 64);
   m.parallel_residual = m.shared_norm = false;
+  m.norm_placement = sim::NormPlacement::before;
   m.sliding_window = m.sliding_window_pattern = m.attention_chunk_size = m.no_rope_layer_interval = 0;
   m.moe.first_k_dense_replace = 0;
   m.moe.decoder_sparse_step = 1;
@@ -39,13 +40,17 @@ inline sim::Model random_model(std::mt19937_64& random) {
   sim::Model m;
   m.name = "random-" + std::to_string(draw(random, 0, 999));
   m.norm = draw(random, 0, 1) ? sim::Norm::layernorm : sim::Norm::rmsnorm;
-  m.activation = static_cast<sim::Activation>(draw(random, 0, 4));
+  m.activation = static_cast<sim::Activation>(draw(random, 0, 6));
   m.position = static_cast<sim::Position>(draw(random, 0, 3));
-  m.qk_norm = static_cast<sim::QkNorm>(draw(random, 0, 2));
+  m.qk_norm = static_cast<sim::QkNorm>(draw(random, 0, 3));
   m.attention_sinks = draw(random, 0, 1);
   m.embedding_norm = draw(random, 0, 1);
   m.parallel_residual = draw(random, 0, 1);
   m.shared_norm = m.parallel_residual && draw(random, 0, 1);
+  if (!m.parallel_residual) m.norm_placement = static_cast<sim::NormPlacement>(draw(random, 0, 2));
+  m.norm_gains_from_one = m.norm == sim::Norm::rmsnorm && draw(random, 0, 1);
+  if (draw(random, 0, 1)) m.embedding_multiplier = draw_magnitude(random, -1, 2);
+  if (draw(random, 0, 1)) m.rope_local_base_freq = draw_magnitude(random, 3, 5);
   m.hidden_size = draw(random, 1, 64) * 2;
   m.intermediate_size = draw(random, 1, 300);
   m.num_hidden_layers = draw(random, 1, 6);
@@ -70,14 +75,22 @@ inline sim::Model random_model(std::mt19937_64& random) {
     m.moe.moe_intermediate_size = draw(random, 1, 100);
     m.moe.shared_expert_intermediate_size = draw(random, 0, 100);
     m.moe.router_bias = draw(random, 0, 1);
+    m.moe.weights_on = static_cast<sim::ExpertWeights>(draw(random, 0, 2));
     m.moe.first_k_dense_replace = draw(random, 0, 3);
     m.moe.decoder_sparse_step = draw(random, 1, 3);
   }
   m.norm_eps = draw_magnitude(random, -8, -4);
   m.rope_theta = draw_magnitude(random, 3, 7);
-  m.rope_scaling.kind = static_cast<sim::RopeScaling::Kind>(draw(random, 0, 2));
+  m.rope_scaling.kind = static_cast<sim::RopeScaling::Kind>(draw(random, 0, 3));
   if (m.rope_scaling.kind != sim::RopeScaling::Kind::none)
     m.rope_scaling.factor = draw_magnitude(random, 0, 2);
+  if (m.rope_scaling.kind == sim::RopeScaling::Kind::yarn) {
+    m.rope_scaling.original_max_position_embeddings = draw(random, 16, 8192);
+    m.rope_scaling.beta_fast = draw_magnitude(random, 1, 2);
+    m.rope_scaling.beta_slow = draw_magnitude(random, -1, 0.9);
+    m.rope_scaling.truncate = draw(random, 0, 1);
+    m.rope_scaling.attention_factor = draw(random, 0, 1) ? 0 : draw_magnitude(random, -1, 1);
+  }
   if (m.rope_scaling.kind == sim::RopeScaling::Kind::llama3) {
     m.rope_scaling.low_freq_factor = draw_magnitude(random, -1, 0);
     m.rope_scaling.high_freq_factor = draw_magnitude(random, 0.1, 1);
