@@ -199,36 +199,104 @@ void rmsnorm_backward(bf16* dinp, bf16* dweight, const bf16* dout, const bf16* i
   join(dweight, total, C);
 }
 
-void gelu_forward(bf16* out, const bf16* inp, std::int64_t R, std::int64_t F) {
-  in_blocks(R * F, 1, [=](std::int64_t i, std::int64_t count) {
-    float* const wide = scratch(0, count);
-    gelu_forward(wide, widened(1, inp + i, count), 1, count);
-    narrow(out + i, wide, count);
-  });
-}
-
-void gelu_backward(bf16* dinp, const bf16* dout, const bf16* inp, std::int64_t R, std::int64_t F) {
-  in_blocks(R * F, 1, [=](std::int64_t i, std::int64_t count) {
-    float* const wide = scratch(0, count);
-    gelu_backward(wide, widened(1, dout + i, count), widened(2, inp + i, count), 1, count);
-    narrow(dinp + i, wide, count);
-  });
-}
-
-void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F) {
-  in_blocks(R, 2 * F, [=](std::int64_t r, std::int64_t rows) {
+void activation_forward(ActivationForward kernel, bool gated, bf16* out, const bf16* inp, std::int64_t R,
+                        std::int64_t F) {
+  const std::int64_t inputs = gated ? 2 * F : F;
+  in_blocks(R, inputs, [=](std::int64_t r, std::int64_t rows) {
     float* const wide = scratch(0, rows * F);
-    swiglu_forward(wide, widened(1, gate_up + r * 2 * F, rows * 2 * F), rows, F);
+    kernel(wide, widened(1, inp + r * inputs, rows * inputs), rows, F);
     narrow(out + r * F, wide, rows * F);
   });
 }
 
+void activation_backward(ActivationBackward kernel, bool gated, bf16* dinp, const bf16* dout, const bf16* inp,
+                         std::int64_t R, std::int64_t F) {
+  const std::int64_t inputs = gated ? 2 * F : F;
+  in_blocks(R, inputs, [=](std::int64_t r, std::int64_t rows) {
+    float* const wide = scratch(0, rows * inputs);
+    kernel(wide, widened(1, dout + r * F, rows * F), widened(2, inp + r * inputs, rows * inputs), rows, F);
+    narrow(dinp + r * inputs, wide, rows * inputs);
+  });
+}
+
+void gelu_forward(bf16* out, const bf16* inp, std::int64_t R, std::int64_t F) {
+  activation_forward(gelu_forward, false, out, inp, R * F, 1);
+}
+
+void gelu_backward(bf16* dinp, const bf16* dout, const bf16* inp, std::int64_t R, std::int64_t F) {
+  activation_backward(gelu_backward, false, dinp, dout, inp, R * F, 1);
+}
+
+void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F) {
+  activation_forward(
+      [](float* o, const float* i, std::int64_t r, std::int64_t f) { swiglu_forward(o, i, r, f); }, true, out,
+      gate_up, R, F);
+}
+
 void swiglu_backward(bf16* dgate_up, const bf16* dout, const bf16* gate_up, std::int64_t R, std::int64_t F) {
-  in_blocks(R, 2 * F, [=](std::int64_t r, std::int64_t rows) {
-    float* const wide = scratch(0, rows * 2 * F);
-    swiglu_backward(wide, widened(1, dout + r * F, rows * F), widened(2, gate_up + r * 2 * F, rows * 2 * F),
-                    rows, F);
-    narrow(dgate_up + r * 2 * F, wide, rows * 2 * F);
+  activation_backward([](float* d, const float* o, const float* i, std::int64_t r,
+                         std::int64_t f) { swiglu_backward(d, o, i, r, f); },
+                      true, dgate_up, dout, gate_up, R, F);
+}
+
+namespace {
+
+// The gains of queries and keys in fp32, in a slot of the caller's; null where there are none.
+const float* widened_gains(std::vector<float>& storage, const bf16* weight, QkNormShape s) {
+  if (!weight) return nullptr;
+  storage.resize(static_cast<std::size_t>(s.all_heads ? (s.H + s.G) * s.D : 2 * s.D));
+  widen(storage.data(), weight, static_cast<std::int64_t>(storage.size()));
+  return storage.data();
+}
+
+}  // namespace
+
+void qk_norm_forward(bf16* out, float* rstd, const bf16* inp, const bf16* weight, float eps, QkNormShape s) {
+  static thread_local std::vector<float> storage;
+  const float* const gains = widened_gains(storage, weight, s);
+  const std::int64_t width = (s.H + 2 * s.G) * s.D, heads = s.H + s.G;
+  in_blocks(s.R, width, [=](std::int64_t r, std::int64_t rows) {
+    float* const wide = scratch(0, rows * width);
+    QkNormShape part = s;
+    part.R = rows;
+    qk_norm_forward(wide, rstd ? rstd + r * heads : nullptr, widened(1, inp + r * width, rows * width), gains,
+                    eps, part);
+    narrow(out + r * width, wide, rows * width);
+  });
+}
+
+void qk_norm_backward(bf16* dqkv, bf16* dweight, const bf16* inp, const bf16* weight, const float* rstd,
+                      QkNormShape s) {
+  static thread_local std::vector<float> storage, total;
+  const float* const gains = widened_gains(storage, weight, s);
+  const std::int64_t width = (s.H + 2 * s.G) * s.D, heads = s.H + s.G;
+  const std::int64_t count = s.all_heads ? heads * s.D : 2 * s.D;
+  total.assign(static_cast<std::size_t>(count), 0.0f);
+  sum_over_row_chunks(
+      s.R, count,
+      [=](float* partial, std::int64_t begin, std::int64_t end) {
+        blocks_of(begin, end, width, [=](std::int64_t r, std::int64_t rows) {
+          float* const wide = widened(0, dqkv + r * width, rows * width);
+          QkNormShape part = s;
+          part.R = rows;
+          qk_norm_backward(wide, partial, widened(1, inp + r * width, rows * width), gains, rstd + r * heads,
+                           part);
+          narrow(dqkv + r * width, wide, rows * width);
+        });
+      },
+      [=](const float* partial) {
+        for (std::int64_t c = 0; c < count; ++c) total[static_cast<std::size_t>(c)] += partial[c];
+      });
+  if (dweight) join(dweight, total.data(), count);
+}
+
+void take_columns(bf16* out, const bf16* inp, float scale, std::int64_t R, Columns columns) {
+  in_blocks(R, columns.C, [=](std::int64_t r, std::int64_t rows) {
+    for (std::int64_t i = r; i < r + rows; ++i) {
+      float* const wide = widened(0, inp + i * columns.width + columns.first, columns.C);
+      for (std::int64_t c = 0; c < columns.C; ++c) wide[c] *= scale;
+      narrow(out + i * columns.C, wide, columns.C);
+    }
   });
 }
 

@@ -7,8 +7,10 @@
 
 #include "kernels/attention.h"
 #include "kernels/cuda/types.h"
+#include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/optimizer.h"
+#include "kernels/qk_norm.h"
 #include "kernels/rope.h"
 
 namespace kernels {
@@ -46,10 +48,27 @@ void rmsnorm_forward(bf16* out, float* rstd, const bf16* inp, const bf16* weight
 void rmsnorm_backward(bf16* dinp, bf16* dweight, const bf16* dout, const bf16* inp, const bf16* weight,
                       const float* rstd, std::int64_t R, std::int64_t C);
 
+// Activations of activation.h, by their kernels on fp32. Gated ones read rows of 2 F.
+using ActivationForward = void (*)(float* out, const float* inp, std::int64_t R, std::int64_t F);
+using ActivationBackward = void (*)(float* dinp, const float* dout, const float* inp, std::int64_t R,
+                                    std::int64_t F);
+void activation_forward(ActivationForward kernel, bool gated, bf16* out, const bf16* inp, std::int64_t R,
+                        std::int64_t F);
+void activation_backward(ActivationBackward kernel, bool gated, bf16* dinp, const bf16* dout, const bf16* inp,
+                         std::int64_t R, std::int64_t F);
 void gelu_forward(bf16* out, const bf16* inp, std::int64_t R, std::int64_t F);
 void gelu_backward(bf16* dinp, const bf16* dout, const bf16* inp, std::int64_t R, std::int64_t F);
 void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F);
 void swiglu_backward(bf16* dgate_up, const bf16* dout, const bf16* gate_up, std::int64_t R, std::int64_t F);
+
+// Norms of queries and keys (qk_norm.h); the gains' gradients are summed in fp32 before they join what is
+// there.
+void qk_norm_forward(bf16* out, float* rstd, const bf16* inp, const bf16* weight, float eps, QkNormShape s);
+void qk_norm_backward(bf16* dqkv, bf16* dweight, const bf16* inp, const bf16* weight, const float* rstd,
+                      QkNormShape s);
+
+// out (R, C) = scale * inp's columns (elementwise.h).
+void take_columns(bf16* out, const bf16* inp, float scale, std::int64_t R, Columns columns);
 void add(bf16* out, const bf16* a, const bf16* b, std::int64_t R, std::int64_t C);
 
 void rope_forward(bf16* qkv, const float* table, const std::int32_t* positions, RopeShape s);

@@ -83,6 +83,18 @@ class OperationView {
     return {capacity / blocks, blocks, i32(table)};
   }
 
+  // Tells apart the tensors that operations drop elements of, or round stochastically: by the operation's id,
+  // which its forward and recompute phases share, the layer and micro-batch, and where one operation has
+  // several tensors, by their number.
+  std::uint64_t random_stream(std::size_t tensor_number = 0) const {
+    constexpr std::uint64_t kOffset = 0xcbf29ce484222325u, kPrime = 0x100000001b3u;  // FNV-1a
+    std::uint64_t hash = kOffset;
+    for (const char letter : bound_.operation->id) hash = (hash ^ static_cast<std::uint8_t>(letter)) * kPrime;
+    hash = (hash ^ static_cast<std::uint32_t>(bound_.layer)) * kPrime;
+    hash = (hash ^ static_cast<std::uint32_t>(bound_.micro_batch)) * kPrime;
+    return (hash ^ tensor_number) * kPrime;
+  }
+
  protected:
   const BoundOperation& bound() const { return bound_; }
 

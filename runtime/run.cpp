@@ -162,7 +162,8 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   // Its means, and the blocks that share a scale, are those of whole matrices.
   const sim::Optimizer optimizer = scenario.workload.optimizer;
   if (scenario.workload.task == sim::Task::train && scenario.strategy.devices() > 1 &&
-      (optimizer == sim::Optimizer::adafactor || optimizer == sim::Optimizer::adamw_8bit))
+      (optimizer == sim::Optimizer::adafactor || optimizer == sim::Optimizer::adamw_8bit ||
+       optimizer == sim::Optimizer::muon))
     throw NoDevice(std::string(sim::name(optimizer)) +
                    " runs here on one rank; over several workload.optimizer must be adamw, sgd or lion");
   require_strategy(scenario, device);

@@ -108,7 +108,7 @@ class Arguments : public OperationView {
   kernels::QkNormShape qk_norm() const {
     const sim::Dims& d = bound().operation->dims;
     const auto weights = static_cast<std::size_t>(sim::index_of(bound().operation->kind, sim::Role::weight));
-    const bool all_heads = f32(sim::Role::weight) && count(weights) != 2 * d.head_dim;
+    const bool all_heads = as<std::byte>(sim::Role::weight) && count(weights) != 2 * d.head_dim;
     return {batch() * query_length(), d.heads, d.kv_heads, d.head_dim, all_heads};
   }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/bf16_rows.h"
+#include "kernels/dropout.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -16,6 +17,16 @@ using K = sim::OpKind;
 using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
+
+// In bf16, by kernels of fp32.
+template <cpu::ActivationForward Kernel>
+void ungated(const A& a, const S&) {
+  cpu::activation_forward(Kernel, false, a.b16(R::out), a.b16(R::inp), a.rows(), a.cols());
+}
+template <cpu::ActivationBackward Kernel>
+void ungated_backward(const A& a, const S&) {
+  cpu::activation_backward(Kernel, false, a.b16(R::dinp), a.b16(R::dout), a.b16(R::inp), a.rows(), a.cols());
+}
 
 constexpr CpuKernelRow kRows[] = {
     {K::relu,
@@ -105,6 +116,24 @@ constexpr CpuKernelRow kRows[] = {
      [](const A& a, const S&) {
        cpu::take_columns(a.f32(R::out), a.f32(R::inp), a.scalar(), a.rows(), a.columns());
      }},
+    {K::dropout,
+     [](const A& a, const S& settings) {
+       cpu::dropout_forward(a.f32(R::out), a.as<std::int8_t>(R::mask), a.f32(R::inp), a.f32(R::bias),
+                            {.probability = settings.dropout,
+                             .step = static_cast<std::uint32_t>(settings.adamw.step),
+                             .seed = settings.dropout_seed,
+                             .stream = a.random_stream()},
+                            a.rows(), a.cols());
+     },
+     sim::DType::fp32,
+     {{{R::mask, types(sim::DType::int8)}}}},
+    {K::dropout_backward,
+     [](const A& a, const S& settings) {
+       cpu::dropout_backward(a.f32(R::dinp), a.f32(R::dout), a.as<std::int8_t>(R::mask), settings.dropout,
+                             a.rows() * a.cols());
+     },
+     sim::DType::fp32,
+     {{{R::mask, types(sim::DType::int8)}}}},
     {K::gather_last,
      [](const A& a, const S&) {
        cpu::gather_last(a.f32(R::out), a.f32(R::inp), a.batch(), a.query_length(), a.cols());
@@ -126,6 +155,32 @@ constexpr CpuKernelRow kRows[] = {
      sim::DType::fp32,
      {{{R::buffer, types(sim::DType::fp32, sim::DType::bf16)}}},
      true},
+    {K::relu, ungated<cpu::relu_forward>, sim::DType::bf16},
+    {K::relu_backward, ungated_backward<cpu::relu_backward>, sim::DType::bf16},
+    {K::squared_relu, ungated<cpu::squared_relu_forward>, sim::DType::bf16},
+    {K::squared_relu_backward, ungated_backward<cpu::squared_relu_backward>, sim::DType::bf16},
+    {K::gelu_exact, ungated<cpu::gelu_exact_forward>, sim::DType::bf16},
+    {K::gelu_exact_backward, ungated_backward<cpu::gelu_exact_backward>, sim::DType::bf16},
+    {K::geglu,
+     [](const A& a, const S&) {
+       cpu::activation_forward([](float* out, const float* inp, std::int64_t r,
+                                  std::int64_t f) { cpu::geglu_forward(out, inp, r, f); },
+                               true, a.b16(R::out), a.b16(R::gate_up), a.rows(), a.cols());
+     },
+     sim::DType::bf16},
+    {K::geglu_backward,
+     [](const A& a, const S&) {
+       cpu::activation_backward([](float* dinp, const float* dout, const float* inp, std::int64_t r,
+                                   std::int64_t f) { cpu::geglu_backward(dinp, dout, inp, r, f); },
+                                true, a.b16(R::dgate_up), a.b16(R::dout), a.b16(R::gate_up), a.rows(),
+                                a.cols());
+     },
+     sim::DType::bf16},
+    {K::take_columns,
+     [](const A& a, const S&) {
+       cpu::take_columns(a.b16(R::out), a.b16(R::inp), a.scalar(), a.rows(), a.columns());
+     },
+     sim::DType::bf16},
     {K::gelu,
      [](const A& a, const S&) { cpu::gelu_forward(a.b16(R::out), a.b16(R::inp), a.rows(), a.cols()); },
      sim::DType::bf16},

@@ -54,6 +54,18 @@ constexpr CpuKernelRow kRows[] = {
        cpu::qk_norm_backward(a.f32(R::dqkv), a.f32(R::dweight), a.f32(R::inp), a.f32(R::weight),
                              a.f32(R::rstd), a.qk_norm());
      }},
+    {K::qk_norm,
+     [](const A& a, const S&) {
+       cpu::qk_norm_forward(a.b16(R::out), a.f32(R::rstd), a.b16(R::inp), a.b16(R::weight), a.scalar(),
+                            a.qk_norm());
+     },
+     sim::DType::bf16},
+    {K::qk_norm_backward,
+     [](const A& a, const S&) {
+       cpu::qk_norm_backward(a.b16(R::dqkv), a.b16(R::dweight), a.b16(R::inp), a.b16(R::weight),
+                             a.f32(R::rstd), a.qk_norm());
+     },
+     sim::DType::bf16},
     {K::gated_norm,
      [](const A& a, const S&) {
        cpu::gated_norm_forward(a.f32(R::out), a.f32(R::rstd), a.f32(R::inp), a.f32(R::projected),

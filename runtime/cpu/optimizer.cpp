@@ -6,6 +6,7 @@
 #include "kernels/adafactor.h"
 #include "kernels/adam_8bit.h"
 #include "kernels/bf16_rows.h"
+#include "kernels/muon.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -89,6 +90,19 @@ void adafactor(const Arguments& a, const RunSettings& settings) {
   }
 }
 
+void muon_momentum(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 3;  // update, gradient, moment
+  const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
+    cpu::muon_momentum(a.f32(i), a.f32(i + 1), a.f32(i + 2), a.count(i), &scale, settings.adamw);
+}
+
+void apply_update(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 3;  // parameter, update, master copy: absent in fp32
+  for (std::size_t i = 0; i + kGroup <= a.operands(); i += kGroup)
+    cpu::apply_update(a.f32(i), a.f32(i + 1), a.count(i), a.decay(), settings.adamw);
+}
+
 void adamw_8bit(const Arguments& a, const RunSettings& settings) {
   constexpr std::size_t kGroup = 7;  // parameter, gradient, two moments, their scales, master copy
   const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
@@ -120,6 +134,12 @@ constexpr CpuKernelRow kRows[] = {
     {K::lion, lion},
     {K::sgd, sgd},
     {K::adafactor, adafactor},
+    {K::muon_momentum, muon_momentum},
+    {K::orthogonalise,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::orthogonalise(a.f32(R::update), {a.grouped_count(), a.rows(), a.cols()});
+     }},
+    {K::apply_update, apply_update},
     {K::adamw_8bit,
      adamw_8bit,
      sim::DType::fp32,

@@ -95,18 +95,6 @@ class Call : public OperationView {
   std::int64_t count(std::size_t operand) const {
     return bytes(operand) / cuda::size_of(tensor(operand).type);
   }
-  // Tells apart the tensors that operations drop elements of, or round stochastically: by the operation's id,
-  // which its forward and recompute phases share, the layer and micro-batch, and where one operation has
-  // several tensors, by their number.
-  std::uint64_t random_stream(std::size_t tensor_number = 0) const {
-    constexpr std::uint64_t kOffset = 0xcbf29ce484222325u, kPrime = 0x100000001b3u;  // FNV-1a
-    std::uint64_t hash = kOffset;
-    for (const char letter : bound().operation->id)
-      hash = (hash ^ static_cast<std::uint8_t>(letter)) * kPrime;
-    hash = (hash ^ static_cast<std::uint32_t>(bound().layer)) * kPrime;
-    hash = (hash ^ static_cast<std::uint32_t>(bound().micro_batch)) * kPrime;
-    return (hash ^ tensor_number) * kPrime;
-  }
   bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };
 

@@ -663,13 +663,22 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
   };
   std::vector<Operation> ops;
   // What attention and feed-forward read, where no norm is before them: the residual stream itself.
-  const BufferId attention_rows = m.norms_before() ? r.attention_norm.out : c.residual_in.buffer;
+  BufferId attention_rows = m.norms_before() ? r.attention_norm.out : c.residual_in.buffer;
   const BufferId mlp_rows = m.norms_before() ? r.mlp_norm.out : r.middle;
   const auto add_to_stream = [&](const std::string& id, BufferId d_rows) {
-    return operation(id + ".add.backward", OpKind::add, t.statistic,
+    return operation(id + ".to_stream.backward", OpKind::add, t.statistic,
                      {.rows = b.stream_rows(), .cols = m.hidden_size},
                      {updates(gradient), reads(gradient), reads(d_rows)});
   };
+
+  if (!m.norms_before() && c.kind.attends() && b.splits_backward()) {
+    // The stream before the layer is freed before the products of weights run.
+    const BufferId copy = kept(b, block, "layer.attention.inp", t.stored, stream);
+    ops.push_back(operation("layer.attention.keep_input.backward", OpKind::add, t.statistic,
+                            {.rows = b.stream_rows(), .cols = m.hidden_size},
+                            {writes(copy), reads(c.residual_in.buffer)}));
+    attention_rows = copy;
+  }
 
   // feed-forward
   BufferId d_mlp_norm = kNoBuffer;

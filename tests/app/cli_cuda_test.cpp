@@ -73,7 +73,7 @@ TEST_CASE("the program trains on a GPU in fp16 and fp8, with the driver's sample
   }
 }
 
-TEST_CASE("dropout and stochastic rounding train on a GPU; the CPU says that it has not got dropout") {
+TEST_CASE("dropout and stochastic rounding train on a GPU") {
   const Folder folder;
   const Environment environment(folder);
   const Result result =

@@ -1,5 +1,6 @@
 // Kernels on bf16 tensors beside the double reference on the same numbers. The plain implementation that they
 // are held to sums in fp32 and rounds its result to bf16.
+#include "kernels/activation.h"
 #include "kernels/bf16_rows.h"
 #include "kernels/matmul_bf16.h"
 #include "kernels/threads.h"
@@ -165,6 +166,51 @@ TEST_CASE("activations on bf16 are as accurate as plain loops that round once") 
   kernels::cpu::swiglu_backward(of_both.data(), n_dout.data(), n_gate_up.data(), R, F);
   check(of_both, reference::swiglu_backward(dout, gate_up, R, F),
         reference::swiglu_backward(to_double(dout), to_double(gate_up), R, F), kBackward);
+}
+
+TEST_CASE(
+    "activations, norms of queries and keys, and columns on bf16 are fp32's on the same numbers, rounded "
+    "once") {
+  const std::int64_t R = 37, F = 90;
+  const auto inp = normal(R * F, 1), gate_up = normal(2 * R * F, 2), dout = normal(R * F, 3);
+  const Narrow n_inp = narrow(inp), n_gate_up = narrow(gate_up), n_dout = narrow(dout);
+  Narrow out(inp.size()), of_both(gate_up.size());
+  std::vector<float> wide_out(inp.size()), wide_of_both(gate_up.size());
+  namespace cpu = kernels::cpu;
+  cpu::activation_forward(cpu::relu_forward, false, out.data(), n_inp.data(), R, F);
+  cpu::relu_forward(wide_out.data(), inp.data(), R, F);
+  CHECK(wide(out) == rounded(wide_out));
+  cpu::activation_backward(cpu::gelu_exact_backward, false, out.data(), n_dout.data(), n_inp.data(), R, F);
+  cpu::gelu_exact_backward(wide_out.data(), dout.data(), inp.data(), R, F);
+  CHECK(wide(out) == rounded(wide_out));
+  cpu::activation_backward([](float* d, const float* o, const float* i, std::int64_t r,
+                              std::int64_t f) { cpu::geglu_backward(d, o, i, r, f); },
+                           true, of_both.data(), n_dout.data(), n_gate_up.data(), R, F);
+  cpu::geglu_backward(wide_of_both.data(), dout.data(), gate_up.data(), R, F);
+  CHECK(wide(of_both) == rounded(wide_of_both));
+
+  cpu::take_columns(out.data(), n_gate_up.data(), 1.7f, R, {F, 2 * F, F});
+  cpu::take_columns(wide_out.data(), gate_up.data(), 1.7f, R, {F, 2 * F, F});
+  CHECK(wide(out) == rounded(wide_out));
+
+  for (const bool all_heads : {false, true}) {
+    const kernels::QkNormShape s{70, 4, 2, 16, all_heads};
+    const std::int64_t size = s.R * (s.H + 2 * s.G) * s.D, gains = all_heads ? (s.H + s.G) * s.D : 2 * s.D;
+    const auto qkv = normal(size, 4), weight = normal(gains, 5), dqkv = normal(size, 6);
+    Narrow normed(qkv.size()), gradient = narrow(dqkv), dweight = narrow(std::vector<float>(weight.size()));
+    std::vector<float> rstd(static_cast<std::size_t>(s.R * (s.H + s.G))), wide_rstd(rstd),
+        wide_normed(qkv.size()), wide_gradient = dqkv, wide_dweight(weight.size());
+    cpu::qk_norm_forward(normed.data(), rstd.data(), narrow(qkv).data(), narrow(weight).data(), 1e-5f, s);
+    cpu::qk_norm_forward(wide_normed.data(), wide_rstd.data(), qkv.data(), weight.data(), 1e-5f, s);
+    CHECK(wide(normed) == rounded(wide_normed));
+    cpu::qk_norm_backward(gradient.data(), dweight.data(), narrow(qkv).data(), narrow(weight).data(),
+                          rstd.data(), s);
+    cpu::qk_norm_backward(wide_gradient.data(), wide_dweight.data(), qkv.data(), weight.data(), rstd.data(),
+                          s);
+    CHECK(wide(gradient) == rounded(wide_gradient));
+    for (std::size_t i = 0; i < weight.size(); ++i)
+      CHECK(wide(dweight)[i] == Approx(wide_dweight[i]).epsilon(0x1p-7).margin(1e-3));
+  }
 }
 
 TEST_CASE("attention on bf16 is fp32's on the same numbers, rounded once, with grouped heads too") {

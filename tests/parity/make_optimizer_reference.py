@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what SGD with momentum, Adafactor and AdamW with moments in 8 bits do to the small GPT-2 of make_references.py: losses of ten
+"""Records what SGD with momentum, Adafactor, AdamW with moments in 8 bits and Muon do to the small GPT-2 of make_references.py: losses of ten
 steps each.
 
     python3 make_optimizer_reference.py [--fixtures fixtures]
 
-Gradients are torch's. The first two are torch.optim's; the third is written here in numpy: moments are rounded to the nearest value of the
+Gradients are torch's. The first two are torch.optim's; Muon is its definition in double; AdamW in 8 bits is written here in numpy: moments are rounded to the nearest value of the
 dynamic map of Dettmers et al. 2022 (arXiv 2110.02861) times the greatest magnitude of each block of 256. GPT-2 has the parameters that
 plans have: its query, key and value weights are one matrix. What is recorded is described in README.md beside this.
 """
@@ -20,7 +20,8 @@ import reference
 BLOCK = 256
 SETTINGS = {"sgd": {"learning_rate": 0.05, "beta1": 0.9, "weight_decay": 0.1},
             "adafactor": {"learning_rate": 0.05, "weight_decay": 0.1},
-            "adamw_8bit": {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1}}
+            "adamw_8bit": {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1},
+            "muon": {"learning_rate": 2e-3, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1}}
 
 
 def dynamic_map(signed):
@@ -65,6 +66,37 @@ class AdamW8Bit:
             p.data.copy_(new.reshape(p.T.shape).T if turn else new.reshape(p.shape))
 
 
+class Muon:
+    """Matrices of layers by orthogonal momentum in double (Jordan et al. 2024), steps of AdamW's size (Liu et al. 2025);
+    embeddings and vectors by torch's AdamW."""
+    def __init__(self, model, learning_rate, beta1, beta2, weight_decay):
+        self.rate, self.beta, self.decay = learning_rate, beta1, weight_decay
+        of_layers = lambda name, p: ".h." in name and p.dim() > 1
+        self.matrices = [p for name, p in model.named_parameters() if of_layers(name, p)]
+        rest = [p for name, p in model.named_parameters() if not of_layers(name, p)]
+        self.moments = [np.zeros(tuple(p.shape)) for p in self.matrices]
+        self.others = torch.optim.AdamW([{"params": [p for p in rest if p.dim() > 1], "weight_decay": weight_decay},
+                                         {"params": [p for p in rest if p.dim() == 1], "weight_decay": 0.0}],
+                                        lr=learning_rate, betas=(beta1, beta2), eps=reference.EPS)
+
+    @staticmethod
+    def orthogonal(matrix):
+        x = matrix / np.linalg.norm(matrix)
+        for _ in range(5):
+            gram = x @ x.T
+            x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+        return x
+
+    def step(self):
+        self.others.step()
+        for p, moment in zip(self.matrices, self.moments):
+            gradient, values = p.grad.double().numpy(), p.data.double().numpy()
+            moment += (1 - self.beta) * (gradient - moment)
+            step = self.orthogonal(self.beta * moment + (1 - self.beta) * gradient)
+            values = values * (1 - self.rate * self.decay) - self.rate * 0.2 * max(p.shape) ** 0.5 * step
+            p.data.copy_(torch.from_numpy(values).float())
+
+
 def groups(model, decay):
     return [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": decay},
             {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
@@ -76,6 +108,8 @@ def make_optimizer(name, model):
         return torch.optim.SGD(groups(model, s["weight_decay"]), lr=s["learning_rate"], momentum=s["beta1"])
     if name == "adafactor":
         return torch.optim.Adafactor(groups(model, s["weight_decay"]), lr=s["learning_rate"])
+    if name == "muon":
+        return Muon(model, **s)
     for module in model.modules():
         if type(module).__name__ == "Conv1D":
             module.weight.is_turned = True

@@ -159,7 +159,7 @@ TEST_CASE("An operation without a kernel is refused before anything runs") {
   const auto device = runtime::make_cpu_device(1);
   runtime::Communicator communicator;
   const sim::Operand y{kY, sim::Access::write}, x{kX, sim::Access::read};
-  const sim::Plan plan = plan_of({operation("layer.dropout", sim::OpKind::dropout, {y, y, x})});
+  const sim::Plan plan = plan_of({operation("layer.dequantise", sim::OpKind::dequantise, {y, x, x})});
   const sim::MemoryPlan memory = sim::plan_memory(plan);
   REQUIRE_THROWS_AS(Executor(plan, memory, *device, communicator), runtime::NoDevice);
 }

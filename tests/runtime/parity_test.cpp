@@ -98,11 +98,12 @@ TEST_CASE("Losses of ten Lion steps are its algorithm's in double to 1e-5") {
 }
 
 TEST_CASE(
-    "Losses of ten steps of SGD and Adafactor are torch's, of AdamW in 8 bits its algorithm's, to 1e-4") {
+    "Losses of ten steps of SGD and Adafactor are torch's, of AdamW in 8 bits and Muon their algorithms', to "
+    "1e-4") {
   const fs::path folder = fs::path(RIDGEPOINT_SOURCE_DIR) / "tests/parity/fixtures/gpt2-transformers5";
   std::ifstream in(folder / "optimizers.json");
   const nlohmann::json recorded = nlohmann::json::parse(in);
-  REQUIRE(recorded.size() == 3);
+  REQUIRE(recorded.size() == 4);
   const runtime::ModelSource model = runtime::open_model(folder.string());
   for (const auto& [name, of] : recorded.items()) {
     CAPTURE(name);

@@ -88,6 +88,30 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("Dropout drops the same elements again where they are recomputed, and changes what is learned") {
+  const TemporaryFolder folder;
+  runtime::TrainSettings settings = settings_for(folder, 3);
+  const auto losses = [&](float probability, sim::Recompute recompute) {
+    sim::Scenario scenario = tests::training(tests::small_gpt());
+    scenario.implementation.dropout = probability > 0;
+    scenario.strategy.recompute = recompute;
+    settings.dropout = probability;
+    std::vector<double> all;
+    for (const sim::StepResult& step : train(scenario, settings).steps) {
+      all.push_back(step.loss);
+      all.push_back(step.grad_norm);
+    }
+    return all;
+  };
+  const std::vector<double> kept = losses(0.2f, sim::Recompute::none);
+  CHECK(losses(0.2f, sim::Recompute::full) == kept);
+  const std::vector<double> without = losses(0, sim::Recompute::none);
+  CHECK(without != kept);
+  // So small a probability that none of these elements is dropped leaves the function as it is.
+  const std::vector<double> hardly = losses(1e-9f, sim::Recompute::none);
+  for (std::size_t i = 0; i < without.size(); ++i) CHECK(hardly[i] == Approx(without[i]).epsilon(1e-5));
+}
+
 TEST_CASE("What no kernel here can do is refused with the operation's name") {
   const TemporaryFolder folder;
   sim::Scenario scenario = tests::training(tests::small_llama());
@@ -99,9 +123,6 @@ TEST_CASE("What no kernel here can do is refused with the operation's name") {
     }
     return std::string();
   };
-  scenario.workload.optimizer = sim::Optimizer::muon;
-  CHECK(refusal().find("optimizer.muon.momentum") != std::string::npos);
-  scenario.workload.optimizer = sim::Optimizer::adamw;
   scenario.strategy.offload_activations = true;
   scenario.hardware.host_link = sim::gb_per_s(10);
   CHECK(refusal().find("copy_to_host") != std::string::npos);

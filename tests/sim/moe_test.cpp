@@ -419,6 +419,7 @@ TEST_CASE("multi-token prediction trains a layer more for each module, and decod
     return sum;
   };
   s.model.num_nextn_predict_layers = 1 + seed % 3;
+  s.model.embedding_multiplier = 1;  // modules have none
   CAPTURE(seed, s.strategy.zero_stage, s.strategy.pipeline_parallel, s.strategy.schedule);
   // Its embedding is the head's too, which DualPipe's two directions share under ZeRO 0 and 1 alone.
   if (s.strategy.schedule == "dualpipe" && s.strategy.zero_stage >= 2) {

@@ -73,6 +73,7 @@ TEST_CASE("no operation is faster than its roofline, and no prediction faster on
     for (const Operation& op : plan.blocks[a.block].operations) {
       const Work w = work_of(plan, op, a.variables);
       const Price p = price(w, op, a.variables, h, nullptr);
+      CAPTURE(op.id, p.seconds.value, roofline_time(h, h.launch, op.dtype, w.flops, w.memory()).value);
       REQUIRE(p.seconds >= roofline_time(h, h.launch, op.dtype, w.flops, w.memory()));
     }
 

@@ -174,16 +174,23 @@ template <class Pick>
 void vary(sim::Model& m, Pick pick) {
   const auto coin = [&] { return pick(0, 1) == 1; };
   m.norm = coin() ? sim::Norm::layernorm : sim::Norm::rmsnorm;
-  m.activation = static_cast<sim::Activation>(pick(0, 6));
+  constexpr sim::Activation kActivations[] = {sim::Activation::gelu, sim::Activation::relu,
+                                              sim::Activation::squared_relu, sim::Activation::swiglu,
+                                              sim::Activation::geglu};
+  m.activation = kActivations[pick(0, 4)];
   m.position = static_cast<sim::Position>(pick(0, 3));
-  m.qk_norm = static_cast<sim::QkNorm>(std::max<std::int64_t>(0, pick(-3, 3)));
+  m.qk_norm = static_cast<sim::QkNorm>(std::max<std::int64_t>(0, pick(-3, 2)));
   m.attention_sinks = pick(0, 4) == 0;
   m.embedding_norm = pick(0, 4) == 0;
   m.parallel_residual = pick(0, 4) == 0;
   m.shared_norm = m.parallel_residual && coin();
-  if (!m.parallel_residual)
-    m.norm_placement = static_cast<sim::NormPlacement>(std::max<std::int64_t>(0, pick(-4, 2)));
-  if (pick(0, 4) == 0) m.embedding_multiplier = 2.5;
+  // By sizes that were drawn, not by further draws: other seeds' scenarios stay as they are.
+  const std::int64_t own = m.vocab_size + m.hidden_size / 8;
+  if (!m.parallel_residual && own % 3 == 0) m.norm_placement = static_cast<sim::NormPlacement>(1 + own % 2);
+  if (own % 5 == 0) m.embedding_multiplier = 2.5;
+  if (own % 4 == 1 && m.activation == sim::Activation::gelu) m.activation = sim::Activation::gelu_exact;
+  if (own % 4 == 1 && m.activation == sim::Activation::swiglu) m.activation = sim::Activation::clamped_swiglu;
+  if (own % 4 == 2 && m.qk_norm == sim::QkNorm::per_head) m.qk_norm = sim::QkNorm::without_gain;
   if (pick(0, 2) == 0) {
     m.sliding_window = pick(1, 40);
     m.sliding_window_pattern = pick(0, 3);
@@ -210,7 +217,7 @@ void vary_experts(sim::Model& m, sim::Workload& w, std::int64_t multiple, Pick p
   m.moe.shared_expert_intermediate_size = 8 * std::max<std::int64_t>(0, pick(-4, 4));
   m.moe.shared_expert_gate = m.moe.shared_expert_intermediate_size > 0 && pick(0, 1) == 1;
   m.moe.router_bias = pick(0, 1) == 1;
-  m.moe.weights_on = static_cast<sim::ExpertWeights>(std::max<std::int64_t>(0, pick(-3, 2)));
+  m.moe.weights_on = static_cast<sim::ExpertWeights>((m.vocab_size + m.hidden_size / 8) % 3);
   m.moe.first_k_dense_replace = std::max<std::int64_t>(0, pick(-1, 2));
   m.moe.decoder_sparse_step = std::max<std::int64_t>(1, pick(-1, 2));
   w.expert_imbalance = 1 + 0.25 * static_cast<double>(std::max<std::int64_t>(0, pick(-2, 2)));

@@ -1,0 +1,33 @@
+// Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon): momentum, made orthogonal by Newton-Schulz
+// iterations, is a matrix's step; scaled so that its root mean square is that of AdamW's steps, 0.2 (Liu et
+// al. 2025, arXiv 2502.16982, section 2.2), so that one learning rate serves both.
+#pragma once
+#include <cstdint>
+
+#include "kernels/optimizer.h"
+
+namespace kernels {
+
+struct MuonShape {
+  std::int64_t matrices, rows, cols;  // one behind the other
+};
+
+namespace cpu {
+
+// moment (count) moves towards the gradient by 1 - beta1; update (count) is where it would be after one more
+// such step by the same gradient (Nesterov). gradient_scale multiplies every gradient first; null means 1.
+void muon_momentum(float* update, const float* gradient, float* moment, std::int64_t count,
+                   const float* gradient_scale, const AdamWSettings& settings);
+
+// update (matrices, rows, cols): each matrix U S V^T becomes about 0.2 sqrt(max(rows, cols)) U V^T, by five
+// iterations of aX + bXX^T X + c(XX^T)^2 X with Jordan's coefficients. The calling thread holds up to
+// 2 (r^2 + r c) floats meanwhile, r the lesser of rows and cols.
+void orthogonalise(float* update, MuonShape s);
+
+// parameter (count) = parameter (1 - learning_rate weight_decay) - learning_rate update; without decay the
+// first factor is 1.
+void apply_update(float* parameter, const float* update, std::int64_t count, bool decay,
+                  const AdamWSettings& settings);
+
+}  // namespace cpu
+}  // namespace kernels
