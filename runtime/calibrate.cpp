@@ -1,7 +1,5 @@
 #include "runtime/calibrate.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -12,7 +10,9 @@
 #include "kernels/threads.h"
 #include "runtime/device.h"
 #include "runtime/gpu_state.h"
+#include "runtime/last_cache.h"
 #include "runtime/measured.h"
+#include "runtime/memory_pace.h"
 #include "runtime/run.h"
 #include "runtime/sample_kernels.h"
 #include "runtime/sample_runs.h"
@@ -29,6 +29,9 @@ namespace {
 using sim::Access;
 using sim::OpKind;
 
+// Products, attention and optimizers, of every size. What stands between them in a layer is timed in runs
+// (runtime/sample_runs): it takes most of its time to fetch from other cores' caches what they left there,
+// which it does not find when it is timed alone.
 std::vector<SingleOperation> operations_in_fp32() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
@@ -37,53 +40,30 @@ std::vector<SingleOperation> operations_in_fp32() {
       {3072, 768}, {768, 3072}, {2048, 2048}, {8192, 256}, {32768, 768}};
   constexpr double kMostFlops = 3e10;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
-    for (const std::int64_t M : {1, 8, 64, 256, 1024, 4096}) {
+    for (const std::int64_t M : {1, 4, 8, 64, 256, 1024, 4096}) {
       if (kind != OpKind::matmul && M < 64) continue;  // training has more rows than that
       for (const auto& [N, K] : kWeights)
         if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= kMostFlops)
           all.push_back(product(kind, M, N, K));
     }
-  for (const OpKind kind :
-       {OpKind::layernorm, OpKind::layernorm_backward, OpKind::rmsnorm, OpKind::rmsnorm_backward})
-    for (const std::int64_t R : {1, 64, 1024, 8192})
-      for (const std::int64_t C : {256, 768, 2048}) all.push_back(norm(kind, R, C));
-  for (const OpKind kind :
-       {OpKind::gelu, OpKind::gelu_backward, OpKind::swiglu, OpKind::swiglu_backward, OpKind::add})
-    for (const std::int64_t R : {1, 64, 1024, 4096})
-      for (const std::int64_t F : {256, 1024, 3072}) all.push_back(elementwise(kind, R, F));
   constexpr Heads kHeads[] = {{4, 4, 32}, {9, 3, 64}, {12, 12, 64}};
   for (const Heads& h : kHeads) {
     for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward,
                               OpKind::attention_standard, OpKind::attention_standard_backward})
       for (const std::int64_t T : {64, 256, 1024}) all.push_back(attention(kind, T < 1024 ? 4 : 1, T, h));
-    for (const OpKind kind : {OpKind::rope, OpKind::rope_backward})
-      for (const std::int64_t T : {1, 64, 1024}) all.push_back(attention(kind, 1, T, h));
     for (const std::int64_t length : {64, 256, 1024}) {
-      all.push_back(cached(OpKind::kv_append, 1, 1, length, h));
       all.push_back(cached(OpKind::attention_cached, 1, 1, length, h));
-      all.push_back(cached(OpKind::kv_append, 1, length, length, h));
+      all.push_back(cached(OpKind::attention_cached, 4, 1, length, h));
       all.push_back(cached(OpKind::attention_cached, 1, length, length, h));
     }
-  }
-  for (const OpKind kind : {OpKind::embedding, OpKind::embedding_backward})
-    for (const std::int64_t R : {1, 1024, 4096})
-      for (const std::int64_t C : {256, 768}) all.push_back(embedding(kind, R, C, 32768));
-  for (const std::int64_t V : {256, 8192, 50257}) {
-    for (const std::int64_t R : {64, 1024}) all.push_back(head(OpKind::cross_entropy, R, V));
-    all.push_back(head(OpKind::sample, 1, V));
-  }
-  for (const std::int64_t C : {256, 768}) {
-    SingleOperation last(OpKind::gather_last);
-    all.push_back(last.variables(1, 64, 64)
-                      .dims({.rows = 64, .cols = C})
-                      .add(Access::write, {1, C})
-                      .add(Access::read, {64, C}));
   }
   for (const OpKind kind : {OpKind::zero, OpKind::squared_norm, OpKind::adamw})
     for (const std::int64_t count :
          {std::int64_t{1} << 10, std::int64_t{1} << 16, std::int64_t{1} << 20, std::int64_t{1} << 24})
       all.push_back(optimizer(kind, count));
   all.push_back(optimizer(OpKind::clip_scale, 0));
+  // The streams that are not among them already.
+  all.push_back(product(OpKind::matmul, 1, 16384, 256));
   return all;
 }
 
@@ -109,13 +89,6 @@ std::vector<SingleOperation> operations_in_bf16() {
   return all;
 }
 
-// Memory that no cache holds, as far as this machine has it to spare.
-sim::Bytes uncached_size(std::int64_t last_level_cache) {
-  constexpr std::int64_t kLeast = 256 << 20, kMost = std::int64_t{2} << 30;
-  return {
-      std::min(std::clamp<std::int64_t>(2 * last_level_cache, kLeast, kMost), physical_memory().value / 8)};
-}
-
 // Half of the last cache stays in it beside what else a step touches.
 sim::Bytes cached_rotation(std::int64_t last_level_cache) {
   constexpr std::int64_t kLeast = 4 << 20;
@@ -133,11 +106,6 @@ std::vector<SingleOperation> streaming_operations(sim::Bytes size) {
 // operation.
 SingleOperation launch_operation() {
   return elementwise(OpKind::gelu, 64, 256);
-}
-
-std::int64_t last_level_cache() {
-  const long level_3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return std::max<long>(level_3 > 0 ? level_3 : sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
 }
 
 sim::Bytes largest_operands(const std::vector<SingleOperation>& operations) {
@@ -296,13 +264,12 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   hardware.display_name = device->name();
   hardware.is_cpu = true;
   hardware.memory = physical_memory();
-  hardware.last_level_cache = {last_level_cache()};
+  hardware.last_level_cache = last_level_cache();
   const int threads_used = kernels::cpu::threads();
   hardware.multiprocessors = threads_used;
   hardware.source = "measured " + calibration.date;
 
-  const sim::Bytes memory =
-      std::max(uncached_size(hardware.last_level_cache.value), largest_operands(operations));
+  const sim::Bytes memory = std::max(uncached_size(hardware.last_level_cache), largest_operands(operations));
   const sim::Bytes rotation = cached_rotation(hardware.last_level_cache.value);
   Stopwatch stopwatch(*device, memory, rotation, sim::DType::fp32);
   // Before and after the kernels: another program may have disturbed one of them.
@@ -316,8 +283,14 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
     hardware.launch = calibration.launch;
   };
   measure_limits();
-  Sampling sampling{
-      .memory = memory, .rotation = rotation, .threads = threads_used, .what = "measuring this machine"};
+  MemoryPace pace(*device, hardware.last_level_cache);
+  std::vector<Pace> paces;
+  Sampling sampling{.memory = memory,
+                    .rotation = rotation,
+                    .threads = threads_used,
+                    .what = "measuring this machine",
+                    .pace = &pace,
+                    .paces = &paces};
   hardware.peak[sim::DType::fp32] = {
       sample_kernels(operations, stopwatch, sampling, sink, stop, calibration)};
   Stopwatch in_bf16(*device, memory, rotation, sim::DType::bf16);
@@ -327,6 +300,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   measure_limits();
   sampling.what = "measuring this machine in short runs";
   sample_runs(sampling, sink, stop, calibration);
+  set_to_one_pace(calibration, paces);
   sim::set_residuals(calibration);
   return calibration;
 }

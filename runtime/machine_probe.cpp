@@ -9,7 +9,7 @@
 
 #include "kernels/threads.h"
 #include "runtime/device.h"
-#include "runtime/sample_kernels.h"
+#include "runtime/memory_pace.h"
 #include "runtime/stopwatch.h"
 #include "sim/quantile.h"
 
@@ -17,16 +17,16 @@ namespace runtime {
 namespace {
 
 constexpr SampleLength kLength{.seconds = 0.06, .most = 8};
-constexpr int kRounds = 3;  // a burst of another program's work spoils one of them
+constexpr int kRounds = 3, kLooksARound = 3;  // a burst of another program's work spoils one of them
 
-// The fastest sample of the very shape, whatever cache its operands came from: both are too large, or too
-// rich in arithmetic, for that to matter.
+// The fastest sample of the very shape: too rich in arithmetic for it to matter where operands came from.
 std::optional<double> calibrated_seconds(const sim::Calibration& calibration, const SingleOperation& single) {
-  sim::KernelSample shape = sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
+  const sim::KernelSample shape =
+      sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
   std::optional<double> fastest;
   for (const sim::KernelSample& sample : calibration.samples)
     if (sample.kind == shape.kind && sample.dtype == shape.dtype && sample.flops == shape.flops &&
-        sample.bytes == shape.bytes && sample.rows == shape.rows && sample.cols == shape.cols &&
+        sample.rows == shape.rows && sample.cols == shape.cols &&
         (!fastest || sample.median.value < *fastest))
       fastest = sample.median.value;
   return fastest;
@@ -38,28 +38,20 @@ SingleOperation probe_of_arithmetic() {
   return product(sim::OpKind::matmul, 1024, 3072, 768);
 }
 
-SingleOperation probe_of_memory() {
-  return optimizer(sim::OpKind::adamw, std::int64_t{1} << 24);
-}
-
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration) {
-  const std::array<SingleOperation, 2> operations{probe_of_arithmetic(), probe_of_memory()};
-  std::array<double, 2> calibrated{};
-  sim::Bytes memory;
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    const std::optional<double> seconds = calibrated_seconds(calibration, operations[i]);
-    if (!seconds) return std::nullopt;
-    calibrated[i] = *seconds;
-    memory = std::max(memory, operands_size(operations[i]));
-  }
+  const SingleOperation arithmetic = probe_of_arithmetic();
+  const std::optional<double> calibrated = calibrated_seconds(calibration, arithmetic);
+  const std::optional<Pace> pace_then = calibrated_pace(calibration);
+  if (!calibrated || !pace_then) return std::nullopt;
   const std::unique_ptr<Device> device = make_cpu_device(kernels::cpu::threads());
-  Stopwatch stopwatch(*device, memory, kCachedRotation, sim::DType::fp32, kLength);
-  std::array<std::vector<double>, 2> seconds;
-  for (int round = 0; round < kRounds; ++round)
-    for (std::size_t i = 0; i < operations.size(); ++i)
-      seconds[i].push_back(stopwatch.time_cached(operations[i]).median);
-  return sim::Slowdown{sim::quantile(seconds[0], 0.5) / calibrated[0],
-                       sim::quantile(seconds[1], 0.5) / calibrated[1]};
+  Stopwatch stopwatch(*device, kCachedRotation, kCachedRotation, sim::DType::fp32, kLength);
+  MemoryPace memory(*device, calibration.hardware.last_level_cache);
+  std::vector<double> seconds, paces;
+  for (int round = 0; round < kRounds; ++round) {
+    seconds.push_back(stopwatch.time_cached(arithmetic).median);
+    for (int look = 0; look < kLooksARound; ++look) paces.push_back(times_as_long(memory.look(), *pace_then));
+  }
+  return sim::Slowdown{sim::quantile(seconds, 0.5) / *calibrated, sim::quantile(paces, 0.5)};
 }
 
 bool is_steady(const sim::Slowdown& slowdown) {

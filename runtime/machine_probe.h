@@ -1,4 +1,4 @@
-// How fast this machine is now beside its calibration: two of its operations, timed again before a run.
+// How fast this machine is now beside its calibration: a product and memory's pace, timed again before a run.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,10 +8,9 @@
 
 namespace runtime {
 
-// The operations of the probe, which every calibration of a CPU times: a product that is bound by arithmetic,
-// and an optimizer's step that streams through more memory than caches hold.
+// A product that is bound by arithmetic. Every calibration of a CPU times it, and runtime/memory_pace's
+// streams.
 SingleOperation probe_of_arithmetic();
-SingleOperation probe_of_memory();
 
 // Takes about half a second on as many threads as kernels have now. Empty where the calibration lacks the
 // operations.

@@ -30,15 +30,12 @@ double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
   return std::max(apart(a.arithmetic, b.arithmetic), apart(a.memory, b.memory));
 }
 
-std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
-  return std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), kFewestSteps, kMostSteps);
+sim::Slowdown between(const sim::Slowdown& a, const sim::Slowdown& b) {
+  return {std::sqrt(a.arithmetic * b.arithmetic), std::sqrt(a.memory * b.memory)};
 }
 
-void add(ErrorsOf& errors, sim::Seconds predicted, sim::Seconds low, sim::Seconds high,
-         sim::Seconds measured) {
-  if (!(measured.value > 0)) return;
-  errors.errors.push_back(std::abs(predicted / measured - 1));
-  errors.inside_band += measured >= low && measured <= high;
+std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
+  return std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), kFewestSteps, kMostSteps);
 }
 
 }  // namespace
@@ -55,12 +52,16 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     sim::Slowdown before = probe_this_machine(calibration).value_or(sim::Slowdown{});
     for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin && !stop.stop_requested(); ++run) {
       sim::Calibration now = calibration;
-      if (!is_steady(before)) now.slowdown = before;
+      now.slowdown = before;
       SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};
       one.measured = short_run(
           scenario, {.steps = steps_for(seconds, one.predicted), .threads = 0, .slowdown = now.slowdown},
           sink, stop);
       const sim::Slowdown after = probe_this_machine(calibration).value_or(sim::Slowdown{});
+      // What the machine was while the run lasted, nobody saw: the mean of before and after is the best
+      // guess.
+      now.slowdown = one.measured.source.slowdown = between(before, after);
+      one.predicted = sim::predict(scenario, &now);
       const double apart = times_apart(before, after);
       if (apart < least_apart) steadiest = std::move(one);
       least_apart = std::min(least_apart, apart);
@@ -86,6 +87,30 @@ double ErrorsOf::p90() const {
   return errors.empty() ? 0 : sim::quantile(errors, 0.9);
 }
 
+std::vector<JudgedTime> judged_times(const SeriesRun& run) {
+  if (!run.why_not.empty()) return {};
+  const bool training = run.measured.source.scenario.workload.task == sim::Task::train;
+  const sim::Seconds predicted = judged_time(run.predicted);
+  // The band of a token is as wide as its generation's.
+  const sim::Seconds whole = sim::step_time(run.predicted);
+  std::vector<JudgedTime> times{{.what = training ? JudgedThing::step : JudgedThing::token,
+                                 .operation = {},
+                                 .predicted = predicted,
+                                 .low = predicted * (run.predicted.step_low / whole),
+                                 .high = predicted * (run.predicted.step_high / whole),
+                                 .measured = judged_time(run.measured)}};
+  const sim::Seconds least = sim::step_time(run.measured) * kSmallestShare;
+  for (const sim::ComparedRow& row : sim::compare(run.predicted, run.measured).rows)
+    if (row.a && row.b && row.b->duration > least)
+      times.push_back({.what = JudgedThing::operation,
+                       .operation = std::string(sim::name(row.phase)) + " " + row.title(),
+                       .predicted = row.a->duration,
+                       .low = row.a->low,
+                       .high = row.a->high,
+                       .measured = row.b->duration});
+  return times;
+}
+
 SeriesErrors errors_of(const std::vector<SeriesRun>& runs) {
   SeriesErrors all;
   for (const SeriesRun& run : runs) {
@@ -94,17 +119,15 @@ SeriesErrors errors_of(const std::vector<SeriesRun>& runs) {
       continue;
     }
     ++all.ran;
-    const bool training = run.measured.source.scenario.workload.task == sim::Task::train;
-    const sim::Seconds predicted = judged_time(run.predicted), measured = judged_time(run.measured);
-    // The band of a token is as wide as its generation's.
-    const double low = run.predicted.step_low / sim::step_time(run.predicted);
-    const double high = run.predicted.step_high / sim::step_time(run.predicted);
-    add(training ? all.steps : all.tokens, predicted, predicted * low, predicted * high, measured);
     all.memory_equal += sim::planned_memory(run.predicted) == sim::planned_memory(run.measured);
-    const sim::Seconds least = sim::step_time(run.measured) * kSmallestShare;
-    for (const sim::ComparedRow& row : sim::compare(run.predicted, run.measured).rows)
-      if (row.a && row.b && row.b->duration > least)
-        add(all.operations, row.a->duration, row.a->low, row.a->high, row.b->duration);
+    for (const JudgedTime& time : judged_times(run)) {
+      if (!(time.measured.value > 0)) continue;
+      ErrorsOf& errors = time.what == JudgedThing::step    ? all.steps
+                         : time.what == JudgedThing::token ? all.tokens
+                                                           : all.operations;
+      errors.errors.push_back(std::abs(time.predicted / time.measured - 1));
+      errors.inside_band += time.measured >= time.low && time.measured <= time.high;
+    }
   }
   return all;
 }

@@ -27,6 +27,16 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
 // What a run is judged by: a training step, or a decoded token (without a KV cache, the whole generation).
 sim::Seconds judged_time(const sim::Report& report);
 
+enum class JudgedThing { step, token, operation };
+// A time that was predicted and measured.
+struct JudgedTime {
+  JudgedThing what{};
+  std::string operation;  // "forward layer.mlp.up.forward": of an operation
+  sim::Seconds predicted, low, high, measured;
+};
+// Of a run that ran: its step or token, then its operations that take a hundredth of it or more.
+std::vector<JudgedTime> judged_times(const SeriesRun& run);
+
 // |predicted / measured - 1| over runs.
 struct ErrorsOf {
   std::vector<double> errors;
@@ -36,7 +46,7 @@ struct ErrorsOf {
 };
 struct SeriesErrors {
   ErrorsOf steps, tokens;
-  ErrorsOf operations;                                 // of those that take a hundredth of their run or more
+  ErrorsOf operations;
   std::size_t memory_equal = 0, ran = 0, refused = 0;  // runs; equal: planned memory, to the byte
 };
 SeriesErrors errors_of(const std::vector<SeriesRun>& runs);

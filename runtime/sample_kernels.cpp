@@ -52,6 +52,7 @@ class Sampler {
  private:
   void pass(const std::vector<std::size_t>& turn) {
     OtherLoad others;
+    Pace before = sampling_.pace ? sampling_.pace->look() : Pace{};
     Clock::time_point window = Clock::now();
     const Clock::time_point begin = window;
     std::size_t done = 0, window_began = 0;
@@ -61,7 +62,10 @@ class Sampler {
       ++done;
       if (seconds_since(window) >= kWindowSeconds || done == turn.size()) {
         const double missed = sampling_.threads > 0 ? others.look(sampling_.threads).missed : 0;
-        for (; window_began < done; ++window_began) settle(turn[window_began], missed);
+        const Pace after = sampling_.pace ? sampling_.pace->look() : Pace{};
+        for (; window_began < done; ++window_began)
+          settle(turn[window_began], missed, between(before, after));
+        before = after;
         window = Clock::now();
       }
       if (!sink_) continue;
@@ -71,7 +75,7 @@ class Sampler {
                                static_cast<std::int64_t>(turn.size()),
                                {rate * static_cast<double>(turn.size() - done)}});
     }
-    for (; window_began < done; ++window_began) settle(turn[window_began], 0);  // stopped inside a window
+    for (; window_began < done; ++window_began) settle(turn[window_began], 0, before);  // stopped in a window
   }
 
   // Into new_[i], until it is known how busy the machine was.
@@ -95,16 +99,18 @@ class Sampler {
 
   // What time_one() found of the oldest operation that is not settled yet; of an operation that had samples,
   // the shorter times count.
-  void settle(std::size_t i, double load) {
+  void settle(std::size_t i, double load, const Pace& pace) {
     for (std::size_t which = 0; which < new_.front().size(); ++which) {
       const sim::KernelSample& sample = new_.front()[which];
       if (which == places_[i].size()) {
         places_[i].push_back(samples_.size());
         samples_.push_back(sample);
         load_.push_back(load);
+        if (sampling_.paces) sampling_.paces->push_back(pace);
       } else if (const std::size_t place = places_[i][which]; sample.median < samples_[place].median) {
         samples_[place] = sample;
         load_[place - first_] = load;
+        if (sampling_.paces) (*sampling_.paces)[place] = pace;
       }
     }
     new_.erase(new_.begin());

@@ -4,16 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "runtime/memory_pace.h"
 #include "runtime/stopwatch.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
 
 namespace runtime {
-
-// Operands of an operation rotate through memory, as a model's layers do, and small and large models differ
-// in which cache they still find their weights in. So each operation is timed over two working sets: one that
-// stays in the last cache, of this size at most, and one that no cache holds.
-inline constexpr sim::Bytes kCachedRotation{64 << 20};
 
 struct Sampling {
   sim::Bytes memory, rotation;  // the stopwatch's
@@ -22,6 +18,9 @@ struct Sampling {
   // elsewhere.
   int threads = 0;
   std::string what;  // progress is told as
+  // Looked at between operations where kernels run on a CPU, and what it was for each of calibration.samples.
+  MemoryPace* pace = nullptr;
+  std::vector<Pace>* paces = nullptr;
 };
 
 // Appends to calibration.samples, and sets cores_used_by_others to the mean over what was sampled so far.

@@ -18,7 +18,7 @@
 namespace runtime {
 namespace {
 
-constexpr std::int64_t kSteps = 5;
+constexpr std::int64_t kSteps = 4;
 
 // Of executions that differ more than this, as of contexts that grow from token to token, a mean says
 // something only of kinds that stream.
@@ -106,11 +106,16 @@ void sample_runs(const Sampling& sampling, const EventSink& sink, const std::sto
     const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
     const sim::Bytes working_set =
         memory > calibration.hardware.last_level_cache ? sampling.memory : sampling.rotation;
+    const Pace before = sampling.pace ? sampling.pace->look() : Pace{};
     const sim::Report measured =
         short_run(scenario, {.steps = kSteps, .threads = sampling.threads, .slowdown = {}}, {}, stop);
     if (stop.stop_requested()) return;
-    for (const sim::KernelSample& sample : samples_of(measured, working_set))
-      if (known.count(what(sample)) == 0) calibration.samples.push_back(sample);
+    const Pace pace = sampling.pace ? between(before, sampling.pace->look()) : Pace{};
+    for (const sim::KernelSample& sample : samples_of(measured, working_set)) {
+      if (known.count(what(sample)) > 0) continue;
+      calibration.samples.push_back(sample);
+      if (sampling.paces) sampling.paces->push_back(pace);
+    }
   }
 }
 

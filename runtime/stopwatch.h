@@ -12,6 +12,11 @@
 
 namespace runtime {
 
+// Operands of an operation rotate through memory, as a model's layers do, and small and large models differ
+// in which cache they still find their weights in. So each operation is timed over two working sets: one that
+// stays in the last cache, of this size at most, and one that no cache holds.
+inline constexpr sim::Bytes kCachedRotation{64 << 20};
+
 struct Timing {
   double median = 0, least = 0;  // seconds
   double spread = 0;             // (90th percentile - 10th) / median

@@ -138,36 +138,38 @@ std::string summary_text(const runtime::SeriesErrors& errors) {
   return text;
 }
 
-// A row a run, in the columns of a table of measurements: measured beside predicted.
-std::string csv(const std::vector<MeasuredSeries>& all) {
-  std::string text =
-      "series,at,task,time_seconds,predicted_time_seconds,predicted_time_seconds_low,predicted_time_seconds_"
-      "high,"
-      "planned_memory_bytes,predicted_planned_memory_bytes,slower_arithmetic,slower_memory,why_not\n";
+// A table of measurements that holds its predictions (sim/validate/own_rows): a row for each run, then one
+// for each of its operations.
+constexpr std::string_view kCsvHeader =
+    "what,series,at,operation,time_s,predicted_time_s,predicted_time_s_low,predicted_time_s_high,"
+    "planned_memory_bytes,predicted_planned_memory_bytes,slower_arithmetic,slower_memory,why_not\n";
+
+std::string csv(const sim::ScenarioSeries& series, const sim::SeriesPoint& point,
+                const runtime::SeriesRun& run) {
   const auto quoted = [](const std::string& field) {
     std::string out = "\"";
     for (const char c : field) out += c == '"' ? std::string("\"\"") : std::string(1, c);
     return out + '"';
   };
-  for (const MeasuredSeries& measured : all)
-    for (std::size_t i = 0; i < measured.runs.size(); ++i) {
-      const runtime::SeriesRun& run = measured.runs[i];
-      const sim::SeriesPoint& point = measured.series->points[i];
-      text += fmt::format("{},{},{},", quoted(measured.series->name), quoted(point.at),
-                          sim::name(point.scenario.workload.task));
-      if (run.why_not.empty()) {
-        const sim::Seconds predicted = runtime::judged_time(run.predicted);
-        const sim::Seconds step = sim::step_time(run.predicted);
-        text += fmt::format("{:.6g},{:.6g},{:.6g},{:.6g},{},{},{:.3f},{:.3f},\n",
-                            runtime::judged_time(run.measured).value, predicted.value,
-                            predicted.value * (run.predicted.step_low / step),
-                            predicted.value * (run.predicted.step_high / step),
-                            sim::planned_memory(run.measured).value, sim::planned_memory(run.predicted).value,
-                            run.predicted.source.slowdown.arithmetic, run.predicted.source.slowdown.memory);
-      } else {
-        text += fmt::format(",,,,,,,,{}\n", quoted(run.why_not));
-      }
-    }
+  const sim::Workload& workload = point.scenario.workload;
+  const char* const judged = workload.task == sim::Task::train ? "training steps"
+                             : workload.kv_cache               ? "tokens"
+                                                               : "generations";
+  const std::string which = quoted(series.name) + "," + quoted(point.at) + ",";
+  if (!run.why_not.empty()) return fmt::format("{},{},,,,,,,,,{}\n", judged, which, quoted(run.why_not));
+  std::string text;
+  for (const runtime::JudgedTime& time : runtime::judged_times(run)) {
+    const bool operation = time.what == runtime::JudgedThing::operation;
+    text += fmt::format("{},{}{},{:.6g},{:.6g},{:.6g},{:.6g},", operation ? "operations" : judged, which,
+                        quoted(time.operation), time.measured.value, time.predicted.value, time.low.value,
+                        time.high.value);
+    if (operation)
+      text += ",,,,\n";
+    else
+      text += fmt::format("{},{},{:.3f},{:.3f},\n", sim::planned_memory(run.measured).value,
+                          sim::planned_memory(run.predicted).value, run.predicted.source.slowdown.arithmetic,
+                          run.predicted.source.slowdown.memory);
+  }
   return text;
 }
 
@@ -247,6 +249,7 @@ ExitCode measure(const MeasureFlags& flags) {
   std::vector<MeasuredSeries> all;
   std::vector<runtime::SeriesRun> every;
   const auto begin = std::chrono::steady_clock::now();
+  if (flags.format == Format::csv) fmt::print("{}", kCsvHeader);
   for (const sim::ScenarioSeries& series : set.series) {
     if (interrupt.arrived()) break;
     all.push_back({&series, {}});
@@ -266,6 +269,10 @@ ExitCode measure(const MeasureFlags& flags) {
         write_file(path + ".predicted.json", sim::to_json(run.predicted) + '\n');
         write_file(path + ".measured.json", sim::to_json(run.measured) + '\n');
       }
+      if (flags.format == Format::csv) {  // what is known is of use before the rest is
+        fmt::print("{}", csv(series, point, run));
+        std::fflush(stdout);
+      }
       every.push_back(run);
       all.back().runs.push_back(std::move(run));
     }
@@ -277,9 +284,7 @@ ExitCode measure(const MeasureFlags& flags) {
   const runtime::SeriesErrors errors = runtime::errors_of(every);
   if (flags.format == Format::json)
     fmt::print("{}", json(set, all, errors));
-  else if (flags.format == Format::csv)
-    fmt::print("{}", csv(all));
-  else
+  else if (flags.format != Format::csv)
     fmt::print("{}", summary_text(errors));
   return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
 }

@@ -176,9 +176,24 @@ double share_from_memory(const Hardware& hardware, Bytes working_set) {
   return std::clamp(way / std::log(kIsGone / kStays), 0.0, 1.0);
 }
 
+Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape,
+                  const Slowdown& slowdown) {
+  const Seconds compute = shape.flops.value > 0 ? shape.flops / hardware.peak_for(shape.dtype) : Seconds{};
+  const double slower_memory =
+      slowdown.memory == slowdown.arithmetic
+          ? slowdown.memory
+          : std::pow(slowdown.memory / slowdown.arithmetic, share_from_memory(hardware, shape.working_set)) *
+                slowdown.arithmetic;
+  return {launch * slowdown.arithmetic, compute * slowdown.arithmetic,
+          shape.bytes / hardware.memory_bandwidth * slower_memory};
+}
+
 Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes) {
-  const Seconds compute = flops.value > 0 ? flops / hardware.peak_for(dtype) : Seconds{};
-  return launch + std::max(compute, bytes / hardware.memory_bandwidth);
+  KernelSample shape;
+  shape.dtype = dtype;
+  shape.flops = flops;
+  shape.bytes = bytes;
+  return roofline(hardware, launch, shape).time();
 }
 
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,

@@ -4,6 +4,7 @@
 // space between neighbours, else held at the edge. Without a calibration the efficiencies of
 // cost/efficiency.h apply and provenance says "datasheet".
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -74,12 +75,21 @@ struct Calibration {
   std::map<std::pair<OpKind, DType>, Residual> residual_of;  // of kinds with several
 };
 
-// Shortest time that a machine's peaks allow: launch + max(flops / peak, bytes / bandwidth).
-Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes);
-
 // How far operands come from memory and not from a cache, where `working_set` is touched in turn: 0 up to half
 // the last cache, 1 from twice that cache on, along the logarithm between; 1 where either is not known.
 double share_from_memory(const Hardware& hardware, Bytes working_set);
+
+// What a machine's peaks allow at best.
+struct Roofline {
+  Seconds launch, compute, memory;
+  Seconds time() const { return launch + std::max(compute, memory); }
+};
+// Of a kernel's flops, bytes and working set, on a machine that is slower than its peaks by so much. Caches run
+// at the clock of the arithmetic.
+Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape,
+                  const Slowdown& slowdown = {});
+// The time of it with nothing slowed: launch + max(flops / peak, bytes / bandwidth).
+Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes);
 
 // What the samples say of a shape: how many times its roofline time it takes.
 struct CalibratedRatio {

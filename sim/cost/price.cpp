@@ -70,15 +70,8 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
                       Bound::host, Provenance::datasheet);
 
   const KernelSample shape = kernel_shape(op, v, work, working_set, software.weights);
-  const Seconds compute =
-      work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) * slowdown.arithmetic : Seconds{};
-  // Caches run at the clock of the arithmetic.
-  const double slower_memory =
-      slowdown.memory == slowdown.arithmetic
-          ? slowdown.memory
-          : std::pow(slowdown.memory / slowdown.arithmetic, share_from_memory(hardware, working_set)) *
-                slowdown.arithmetic;
-  const Seconds memory = work.memory() / hardware.memory_bandwidth * slower_memory;
+  const Roofline best =
+      roofline(hardware, calibration ? calibration->launch : hardware.launch, shape, slowdown);
   if (calibration) {
     if (const auto measured = calibrated_ratio(*calibration, shape)) {
       // Kernels of a step find caches and neighbours that a kernel timed alone does not: even an exact shape
@@ -87,13 +80,13 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
       const Residual residual =
           known != calibration->residual_of.end() ? known->second : calibration->residual;
       const double error = measured->exact ? std::max(measured->spread, residual.median) : residual.p90;
-      const Seconds t = (launch + std::max(compute, memory)) * measured->ratio;
-      return with_error(t, error, bound_of(launch, compute, memory),
+      return with_error(best.time() * measured->ratio, error,
+                        bound_of(best.launch, best.compute, best.memory),
                         measured->exact ? Provenance::calibrated : Provenance::interpolated);
     }
   }
   const Efficiency e = datasheet_efficiency(shape);
-  const Seconds slow_compute = compute * (1 / e.compute), slow_memory = memory * (1 / e.memory);
+  const Seconds slow_compute = best.compute * (1 / e.compute), slow_memory = best.memory * (1 / e.memory);
   return with_error(launch + std::max(slow_compute, slow_memory), e.error,
                     bound_of(launch, slow_compute, slow_memory), Provenance::datasheet);
 }

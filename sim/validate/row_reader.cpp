@@ -7,9 +7,9 @@ namespace {
 
 // The most particular first.
 const std::vector<RowReader>& readers() {
-  static const std::vector<RowReader> all{inference_rows(), collective_rows(),  kernel_rows(),
-                                          product_rows(),   training_rows(),    memory_rows(),
-                                          outcome_rows(),   memory_step_rows(), cost_rows()};
+  static const std::vector<RowReader> all{
+      own_rows(),      inference_rows(), collective_rows(), kernel_rows(),      product_rows(),
+      training_rows(), memory_rows(),    outcome_rows(),    memory_step_rows(), cost_rows()};
   return all;
 }
 

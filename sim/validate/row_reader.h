@@ -31,6 +31,7 @@ RowReader training_rows();     // steps of training: framework, gpu, num_gpus, t
 RowReader outcome_rows();      // whether runs fit: model_name, num_gpus, tp, outcome
 RowReader memory_rows();       // peaks of device memory: gpu, component, kind, memory_gb
 RowReader memory_step_rows();  // what steps hold at most by category: step, parameter_gib, ..., total_gib
+RowReader own_rows();          // what `ridgepoint measure` ran: what, series, at, and the prediction it made
 RowReader cost_rows();         // whole training runs: model_name, gpu, tokens_t, gpu_hours
 
 // The one whose columns the table has; null where there is none.

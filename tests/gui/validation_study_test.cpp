@@ -1,10 +1,12 @@
 // Tables of measurements, predicted beside the window.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "app/gui/panels/validation.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 using namespace app::gui;
 
@@ -125,4 +127,50 @@ TEST_CASE("the validation panel opens a table, shows a row that is picked, and s
         desktop.frames(3);
         CHECK(GImGui->ErrorCountCurrentFrame == 0);
       }
+}
+
+TEST_CASE("the validation panel measures here, and shows the table of what ran") {
+  tests::NullDesktop desktop;
+  auto& shell = desktop.shell();
+  shell.commands().invoke("maximise.validation");
+  desktop.frames(3);
+  shell.wait_for_studies();
+  const TemporaryFolder folder;
+  // In place of this program: two runs, one operation of the first, and one that was refused.
+  const std::filesystem::path program = folder.write("measures", R"(#!/bin/sh
+echo "what,series,at,operation,time_s,predicted_time_s,predicted_time_s_low,predicted_time_s_high,why_not"
+echo "training steps,GPT,96,,0.10,0.11,0.09,0.13,"
+echo "operations,GPT,96,forward matmul,0.01,0.02,0.015,0.03,"
+echo "tokens,Llama,24,,0.20,0.19,0.15,0.25,"
+echo "training steps,GPT,7,,,,,,no reason"
+)");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  auto& state = desktop.state<ValidationState>();
+  state.executable = program.string();
+  state.own_file = folder.path() / "kept" / "this machine.csv";
+  REQUIRE(shell.commands().invoke("validation.measure"));
+  shell.wait_for_studies();
+  desktop.frames(3);
+  shell.wait_for_studies();
+  desktop.frames(3);
+  REQUIRE(state.own.result());
+  CHECK(state.own.result()->runs == 3);
+  CHECK(std::filesystem::exists(state.own_file));
+  CHECK(state.table == "this machine.csv");
+  const auto& tables = state.study.result()->tables;
+  const auto own = std::find_if(tables.begin(), tables.end(),
+                                [](const auto& table) { return table->name == "this machine.csv"; });
+  REQUIRE(own != tables.end());
+  CHECK((*own)->failure == "");
+  REQUIRE((*own)->columns.size() == 1);
+  CHECK((*own)->columns.front().points.size() == 3);
+  CHECK((*own)->summaries.front().rows == 4);
+  CHECK((*own)->summaries.front().compared == 3);
+  // Nothing that could measure: a sentence, and the table stays.
+  state.executable = (folder.path() / "missing").string();
+  REQUIRE(shell.commands().invoke("validation.measure"));
+  shell.wait_for_studies();
+  desktop.frames(3);
+  CHECK(state.own.progress().failure != "");
+  CHECK(GImGui->ErrorCountCurrentFrame == 0);
 }

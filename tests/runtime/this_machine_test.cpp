@@ -17,6 +17,7 @@
 #include "runtime/calibrate.h"
 #include "runtime/cpu/kernel_table.h"
 #include "runtime/machine_probe.h"
+#include "runtime/memory_pace.h"
 #include "runtime/other_load.h"
 #include "runtime/sample_kernels.h"
 #include "runtime/sample_runs.h"
@@ -116,11 +117,11 @@ TEST_CASE("Every calibration times the operations of the probe") {
     return x.kind == y.kind && x.dtype == y.dtype && x.rows == y.rows && x.cols == y.cols &&
            x.bytes == y.bytes;
   };
-  for (const runtime::SingleOperation& probed :
-       {runtime::probe_of_arithmetic(), runtime::probe_of_memory()}) {
-    const std::vector<runtime::SingleOperation> all = runtime::calibrated_operations();
+  const std::vector<runtime::SingleOperation> all = runtime::calibrated_operations();
+  std::vector<runtime::SingleOperation> probe{runtime::probe_of_arithmetic()};
+  for (const runtime::SingleOperation& stream : runtime::streams()) probe.push_back(stream);
+  for (const runtime::SingleOperation& probed : probe)
     CHECK(std::any_of(all.begin(), all.end(), [&](const auto& single) { return is_same(single, probed); }));
-  }
 }
 
 TEST_CASE("A calibration times every kind that one device runs, alone or in a run") {
@@ -176,15 +177,15 @@ TEST_CASE("What operations of a run took each, times their number, is what they 
 TEST_CASE("The probe finds by how much a calibration is off, and predictions are off by that less") {
   const int threads = kernels::cpu::threads();
   const auto device = runtime::make_cpu_device(threads);
-  const std::vector<runtime::SingleOperation> probed{runtime::probe_of_arithmetic(),
-                                                     runtime::probe_of_memory()};
-  const sim::Bytes memory = runtime::operands_size(probed[1]);
+  std::vector<runtime::SingleOperation> probed{runtime::probe_of_arithmetic()};
+  for (const runtime::SingleOperation& stream : runtime::streams()) probed.push_back(stream);
+  const sim::Bytes memory = runtime::uncached_size({});
   runtime::Stopwatch stopwatch(*device, memory, runtime::kCachedRotation, sim::DType::fp32);
   sim::Calibration known = calibration();
   CHECK_FALSE(runtime::probe_this_machine(known));  // it has no samples
   runtime::sample_kernels(
       probed, stopwatch, {.memory = memory, .rotation = runtime::kCachedRotation, .what = {}}, {}, {}, known);
-  REQUIRE(known.samples.size() == 2);
+  REQUIRE(known.samples.size() >= 3);
   // As if the machine had been ten times slower then, far more than neighbours change between two looks.
   for (sim::KernelSample& sample : known.samples) sample.median = sample.median * 10;
   const auto found = runtime::probe_this_machine(known);
@@ -193,6 +194,32 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   CHECK(found->arithmetic < 0.5);
   CHECK(found->memory < 0.5);
   CHECK(runtime::slowdown_sentence(*found).find("faster by") != std::string::npos);
+}
+
+TEST_CASE("What was timed while memory was slow counts as if memory had had its median pace") {
+  sim::Calibration known = calibration();
+  known.hardware.last_level_cache = {1 << 20};
+  known.launch = {};
+  sim::KernelSample from_memory, from_cache, arithmetic;
+  from_memory.kind = from_cache.kind = sim::OpKind::add;
+  arithmetic.kind = sim::OpKind::matmul;
+  from_memory.bytes = from_cache.bytes = {1 << 26};
+  arithmetic.flops = {1e12};
+  from_memory.working_set = {1 << 30};
+  from_cache.working_set = {1 << 18};
+  for (sim::KernelSample* sample : {&from_memory, &from_cache, &arithmetic}) sample->median = {3};
+  known.samples = {from_memory, from_cache, arithmetic, from_memory, from_memory};
+  const runtime::Pace slow{2, 8}, usual{1, 4};
+  runtime::set_to_one_pace(known, {slow, slow, slow, usual, usual});
+  // Three of five were timed slowly: that is the median, and the others are set back to it.
+  CHECK(known.samples[0].median.value == Approx(3));
+  CHECK(known.samples[1].median.value == Approx(3));
+  CHECK(known.samples[3].median.value == Approx(6));
+  known.samples = {from_memory, from_cache, arithmetic, from_memory, from_memory};
+  runtime::set_to_one_pace(known, {slow, slow, usual, usual, usual});
+  CHECK(known.samples[0].median.value == Approx(1.5));
+  CHECK(known.samples[1].median.value == Approx(3));  // caches are not slower
+  CHECK(known.samples[2].median.value == Approx(3));
 }
 
 TEST_CASE("A machine that takes twice as long is predicted to take twice as long") {

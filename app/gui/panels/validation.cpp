@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/cli/executable.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
@@ -92,9 +93,35 @@ Shown choose(const ValidationState& scope) {
   return shown;
 }
 
+constexpr const char* kOwnSeries = "configurations";
+
+// Measures here, or stops that.
+void draw_measure_button(const Context& context, float width) {
+  ValidationState& scope = context.state;
+  const bool running = scope.own.progress().running;
+  ImGui::BeginDisabled(!running && !scope.can_measure());
+  if (ImGui::Button(running ? "Stop" : "Measure here", {width, 0}))
+    context.invoke(running ? "validation.stop" : "validation.measure");
+  ImGui::EndDisabled();
+  if (!ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) return;
+  ImGui::BeginTooltip();
+  text(context.look, TextRole::caption, context.look.color().text,
+       running ? "What is measured so far stays in the table."
+               : "Some minutes of " + sim::format_count(runs_of_series(kOwnSeries)) +
+                     " short trainings and generations on this machine,\nthat its calibration does not hold, "
+                     "each beside its prediction.");
+  ImGui::EndTooltip();
+}
+
 void draw_open_field(const Context& context, float width) {
   const Look& look = context.look;
   ValidationState& scope = context.state;
+  const float button = look.px(112);
+  if (width >= button + look.px(180)) {
+    draw_measure_button(context, button);
+    ImGui::SameLine(0, look.px(6));
+    width -= button + look.px(6);
+  }
   ImGui::SetNextItemWidth(width - look.px(64));
   const bool entered = ImGui::InputTextWithHint("##path", "a table of measurements, FILE.csv", &scope.path,
                                                 ImGuiInputTextFlags_EnterReturnsTrue);
@@ -145,7 +172,7 @@ void draw_controls(const Context& context, const Shown& shown) {
   filter_picker(context, "source", "sources", scope.source, shown.table->sources, each);
   filter_picker(context, "gpu", "GPUs", scope.gpu, shown.table->gpus, std::min(each, look.px(150)));
   if (room >= look.px(1000)) {
-    const float width = look.px(330);
+    const float width = look.px(440);
     ImGui::SameLine(0, look.px(6));
     const float right = ImGui::GetCursorPosX() + ImGui::GetContentRegionAvail().x - width;
     ImGui::SetCursorPosX(std::max(ImGui::GetCursorPosX(), right));
@@ -171,7 +198,8 @@ Axis axis_of(const std::vector<const ValidationPoint*>& points) {
 void describe(const Look& look, const ValidatedTable& table, const ValidationPoint& point) {
   const Palette& c = look.color();
   ImGui::BeginTooltip();
-  text(look, TextRole::title, c.text, table.sources[point.source] + ", " + table.gpus[point.gpu]);
+  const std::string& gpu = table.gpus[point.gpu];
+  text(look, TextRole::title, c.text, table.sources[point.source] + (gpu.empty() ? "" : ", " + gpu));
   text(look, TextRole::number, c.measured, "measured  " + significant(point.measured, 4));
   text(look, TextRole::number, c.predicted,
        "predicted " + significant(point.predicted, 4) + ", 90 % in " + significant(point.low, 4) + " to " +
@@ -466,9 +494,21 @@ void draw_row(const Context& context, const Shown& shown, ImVec2 size) {
   ImGui::EndChild();
 }
 
+void draw_own_progress(const Context& context) {
+  const StudyProgress& progress = context.state.own.progress();
+  const Palette& c = context.look.color();
+  if (progress.running)
+    text(context.look, TextRole::caption, c.measured,
+         progress.done == 0 ? "This machine is calibrated first, where it is not yet."
+                            : "measured here: " + sim::format_count(progress.done) + " of " +
+                                  sim::format_count(progress.of) + " runs");
+  else if (!progress.failure.empty())
+    text_wrapped(context.look, TextRole::caption, c.bad, "Not measured: " + progress.failure);
+}
+
 void draw_progress(const Context& context) {
   const StudyProgress& progress = context.state.study.progress();
-  if (!progress.running) return;
+  if (!progress.running || context.state.own.progress().running) return;
   std::string words = "predicting " + progress.part;
   if (progress.of > 0)
     words += ": " + sim::format_count(progress.done) + " of " + sim::format_count(progress.of) + " rows";
@@ -487,6 +527,7 @@ std::string caption(const Context& context) {
 void draw(const Context& context) {
   const Look& look = context.look;
   if (!context.state.started()) context.state.start();
+  context.state.follow_own();
   const Shown shown = choose(context.state);
   if (!shown.table) {
     const StudyProgress& progress = context.state.study.progress();
@@ -501,6 +542,7 @@ void draw(const Context& context) {
   }
   draw_controls(context, shown);
   draw_progress(context);
+  draw_own_progress(context);
   if (!shown.table->failure.empty())
     return draw_empty_state(context, "This table cannot be predicted", shown.table->failure);
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -558,7 +600,12 @@ ValidationState::ValidationState(const PanelTools& tools)
     : study(tools.studies.add<OpenedFiles, ValidationView>(
           [studies = ValidationStudies()](const OpenedFiles& files, const auto& course) mutable {
             return studies.study(files, course);
-          })) {
+          })),
+      own(tools.studies.add<SeriesToMeasure, OwnMeasurements>(measure_series)),
+      executable(cli::executable_path()),
+      own_file((tools.settings_directory.empty() ? std::filesystem::temp_directory_path() / "ridgepoint"
+                                                 : tools.settings_directory) /
+               "this machine.csv") {
   tools.commands.add({.id = "validation.start",
                       .category = "Panels",
                       .label = "Predict the published tables",
@@ -571,6 +618,18 @@ ValidationState::ValidationState(const PanelTools& tools)
                       .run = [this] { open(path); },
                       .enabled = [this] { return !path.empty(); },
                       .in_menu = false});
+  tools.commands.add({.id = "validation.measure",
+                      .category = "Panels",
+                      .label = "Measure how right predictions are on this machine",
+                      .run = [this] { measure_here(); },
+                      .enabled = [this] { return can_measure(); },
+                      .in_menu = false});
+  tools.commands.add({.id = "validation.stop",
+                      .category = "Panels",
+                      .label = "Stop measuring how right predictions are",
+                      .run = [this] { own.cancel(); },
+                      .enabled = [this] { return own.progress().running; },
+                      .in_menu = false});
 }
 
 void ValidationState::start() {
@@ -579,15 +638,36 @@ void ValidationState::start() {
   study.follow(*files_);
 }
 
+void ValidationState::measure_here() {
+  own_runs_ = 0;
+  own.ask({executable, kOwnSeries, own_file, ++attempts_});
+}
+
+void ValidationState::follow_own() {
+  const OwnMeasurements* const measured = own.result();
+  if (!measured || attempts_ == 0 || own.request().attempt != attempts_ || measured->runs == own_runs_)
+    return;
+  // Whoever looks at another table meanwhile is not called back.
+  if (own_runs_ == 0)
+    open(measured->file);
+  else
+    add(measured->file);
+  own_runs_ = measured->runs;
+}
+
 bool ValidationState::open(const std::filesystem::path& file) {
   if (file.extension() == ".md") return false;  // a lesson
-  start();
   table = file.filename().string();
   column.clear();
   row.reset();
+  add(file);
+  return true;
+}
+
+void ValidationState::add(const std::filesystem::path& file) {
+  start();
   files_->push_back(file);
   study.follow(*files_);
-  return true;
 }
 
 extern const PanelEntry validation_panel = {"validation",

@@ -1,0 +1,30 @@
+// How right predictions are on this machine: a series of short runs, in a process of its own, as a table of
+// measurements that grows while it runs.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "app/gui/jobs/study.h"
+
+namespace app::gui {
+
+struct SeriesToMeasure {
+  std::string executable, series;  // this program; a preset's name
+  std::filesystem::path file;      // that the table is written into, in place of an older one
+  int attempt = 0;                 // the same again is another request
+  bool operator==(const SeriesToMeasure&) const = default;
+};
+struct OwnMeasurements {
+  std::filesystem::path file;
+  std::int64_t runs = 0;  // in it
+};
+using OwnMeasurementsStudy = Study<SeriesToMeasure, OwnMeasurements>;
+
+std::int64_t runs_of_series(const std::string& series);
+
+// Runs `ridgepoint measure SERIES --format csv`, and shows the file each time a run is in it. Throws
+// std::runtime_error, a sentence.
+OwnMeasurements measure_series(const SeriesToMeasure& what, const OwnMeasurementsStudy::Course& course);
+
+}  // namespace app::gui

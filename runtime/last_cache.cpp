@@ -1,0 +1,74 @@
+#include "runtime/last_cache.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+// "32768K", "4M"; 0 where it is neither.
+std::int64_t bytes_in(const std::string& text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || number < 0) return 0;
+  const std::string unit(end, text.data() + text.size());
+  return unit == "K" ? number << 10 : unit == "M" ? number << 20 : unit.empty() ? number : 0;
+}
+
+std::vector<int> own_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> numbers;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) numbers.push_back(cpu);
+  return numbers;
+}
+
+}  // namespace
+
+std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, const fs::path& cpus) {
+  int highest = 0;
+  std::map<std::string, std::int64_t> caches;  // of the highest level, by the CPUs that share each
+  for (const int number : numbers) {
+    std::error_code none;
+    for (const auto& entry :
+         fs::directory_iterator(cpus / ("cpu" + std::to_string(number)) / "cache", none)) {
+      if (!entry.path().filename().string().starts_with("index")) continue;
+      if (first_line(entry.path() / "type") == "Instruction") continue;
+      const auto level = static_cast<int>(bytes_in(first_line(entry.path() / "level")));
+      if (level < highest) continue;
+      if (level > highest) caches.clear();
+      highest = level;
+      caches[first_line(entry.path() / "shared_cpu_list")] = bytes_in(first_line(entry.path() / "size"));
+    }
+  }
+  std::int64_t all = 0;
+  for (const auto& [shared, size] : caches) all += size;
+  return all > 0 ? std::optional(sim::Bytes{all}) : std::nullopt;
+}
+
+sim::Bytes last_level_cache() {
+  if (const auto told = last_level_cache(own_cpus())) return *told;
+  // glibc asks the processor, and of some AMD chips that answers for the whole socket.
+  const long level_3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return {std::max<long>(level_3 > 0 ? level_3 : sysconf(_SC_LEVEL2_CACHE_SIZE), 0)};
+}
+
+}  // namespace runtime

@@ -1,0 +1,19 @@
+// The last cache before memory, as Linux describes it.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "sim/units.h"
+
+namespace runtime {
+
+// What the caches of the highest level hold that these CPUs reach, each cache counted once: cores of one chip
+// may share several of them in groups. Reads cpuN/cache/indexM below `cpus`; empty where it does not say.
+std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers,
+                                           const std::filesystem::path& cpus = "/sys/devices/system/cpu");
+
+// Of the CPUs that this process may run on; 0: nobody knows.
+sim::Bytes last_level_cache();
+
+}  // namespace runtime

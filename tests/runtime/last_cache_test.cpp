@@ -1,0 +1,52 @@
+// The last cache, from folders as Linux describes processors.
+#include "runtime/last_cache.h"
+
+#include <array>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+void describe(const std::filesystem::path& folder, const char* level, const char* type, const char* size,
+              const char* shared) {
+  std::filesystem::create_directories(folder);
+  for (const auto& [name, text] : std::array<std::pair<const char*, const char*>, 4>{
+           {{"level", level}, {"type", type}, {"size", size}, {"shared_cpu_list", shared}}})
+    std::ofstream(folder / name) << text << '\n';
+}
+
+}  // namespace
+
+TEST_CASE("The last cache is counted once for each group of cores that shares one") {
+  const TemporaryFolder folder;
+  const std::filesystem::path cpus = folder.path();
+  for (int cpu = 0; cpu < 4; ++cpu) {
+    const std::filesystem::path caches = cpus / ("cpu" + std::to_string(cpu)) / "cache";
+    const std::string own = std::to_string(cpu);
+    describe(caches / "index0", "1", "Data", "48K", own.c_str());
+    describe(caches / "index1", "1", "Instruction", "32K", own.c_str());
+    describe(caches / "index2", "2", "Unified", "1024K", own.c_str());
+    describe(caches / "index3", "3", "Unified", "32768K", cpu < 2 ? "0-1" : "2-3");
+  }
+  const auto size = [&](std::initializer_list<int> numbers) {
+    const auto found = runtime::last_level_cache(std::vector<int>(numbers), cpus);
+    return found ? found->value : 0;
+  };
+  CHECK(size({0, 1}) == 32 << 20);
+  CHECK(size({0, 1, 2, 3}) == 64 << 20);
+  CHECK(size({3}) == 32 << 20);
+  CHECK(size({7}) == 0);  // nothing is said of it
+}
+
+TEST_CASE("A processor without a third level has its second as the last cache") {
+  const TemporaryFolder folder;
+  describe(folder.path() / "cpu0" / "cache" / "index0", "1", "Data", "64K", "0");
+  describe(folder.path() / "cpu0" / "cache" / "index2", "2", "Unified", "4M", "0-3");
+  const std::array<int, 1> first{0};
+  REQUIRE(runtime::last_level_cache(first, folder.path()));
+  CHECK(runtime::last_level_cache(first, folder.path())->value == 4 << 20);
+}
