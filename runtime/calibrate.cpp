@@ -29,9 +29,9 @@ namespace {
 using sim::Access;
 using sim::OpKind;
 
-// Products, attention and optimizers, of every size. What stands between them in a layer is timed in runs
-// (runtime/sample_runs): it takes most of its time to fetch from other cores' caches what they left there,
-// which it does not find when it is timed alone.
+// Products, attention of whole prompts and optimizers, of every size. What stands between them in a layer is
+// timed in runs (runtime/sample_runs): it takes most of its time to fetch from other cores' caches what they
+// left there, which it does not find when it is timed alone.
 std::vector<SingleOperation> operations_in_fp32() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
@@ -51,11 +51,8 @@ std::vector<SingleOperation> operations_in_fp32() {
     for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward,
                               OpKind::attention_standard, OpKind::attention_standard_backward})
       for (const std::int64_t T : {64, 256, 1024}) all.push_back(attention(kind, T < 1024 ? 4 : 1, T, h));
-    for (const std::int64_t length : {64, 256, 1024}) {
-      all.push_back(cached(OpKind::attention_cached, 1, 1, length, h));
-      all.push_back(cached(OpKind::attention_cached, 4, 1, length, h));
+    for (const std::int64_t length : {64, 256, 1024})
       all.push_back(cached(OpKind::attention_cached, 1, length, length, h));
-    }
   }
   for (const OpKind kind : {OpKind::zero, OpKind::squared_norm, OpKind::adamw})
     for (const std::int64_t count :

@@ -24,10 +24,11 @@ constexpr std::int64_t kSteps = 4;
 // something only of kinds that stream.
 constexpr double kSameWork = 1.3;
 
-using What = std::tuple<sim::OpKind, sim::DType, std::optional<sim::DType>>;
+// Attention of one new token reads a cache that other cores wrote, unlike that of a prompt.
+using What = std::tuple<sim::OpKind, sim::DType, std::optional<sim::DType>, bool>;
 
 What what(const sim::KernelSample& sample) {
-  return {sample.kind, sample.dtype, sample.weights};
+  return {sample.kind, sample.dtype, sample.weights, sample.query_length == 1};
 }
 
 // Executions of one operation in a phase.
