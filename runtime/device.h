@@ -74,6 +74,13 @@ struct StoredWeight {
   std::int64_t rows = 0, columns = 0, group = 0;
 };
 
+// What one section of decoding leaves to the next, by addresses on the device: int32 (batch) each.
+struct TokenLoop {
+  std::byte *tokens = nullptr, *positions = nullptr;
+  const std::byte* next_tokens = nullptr;
+  std::int64_t batch = 0;
+};
+
 // What of a device's memory is for something that no plan knows: "platform.context", ...
 struct PlatformMemory {
   std::string name;
@@ -162,6 +169,16 @@ class Device {
   virtual void begin_capture() {}
   virtual void end_capture(std::size_t number) { (void)number; }
   virtual void replay(std::size_t number) { (void)number; }
+
+  // Decoding that does not wait for the host between two tokens. pass_tokens_on() is work like an operation's
+  // and may be captured: tokens become the next ones, positions and the step of sampling count on by one.
+  // read_tokens() gives what was passed on by work before `mark`, of which mark_tokens() says that it ends
+  // here, in sampling step `step`; it waits for that alone. Up to two steps may be unread.
+  // expect_tokens() comes first, outside a capture, always with the same batch. Requires can_replay().
+  virtual void expect_tokens(std::int64_t batch) { (void)batch; }
+  virtual void pass_tokens_on(const TokenLoop& loop) { (void)loop; }
+  virtual void mark_tokens(std::int64_t step) { (void)step; }
+  virtual void read_tokens(std::int64_t step, std::span<std::int32_t> tokens) { (void)step, (void)tokens; }
 
   // Time stamps between operations: record() notes that all before it is done, in order, from index 0;
   // after synchronise(), stamps() holds the seconds since record(0).

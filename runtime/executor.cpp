@@ -262,25 +262,19 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
 double Executor::run_whole(std::size_t section, const RunSettings& settings) {
   bind(section);
   device_.begin(settings);
-  const auto run_all = [&] {
-    for (std::size_t i = 0; i < bound_.size();) {
-      if (ends_sums(i)) end_sums();
-      i += execute_from(i, settings);
-    }
-  };
   std::size_t number = 0;
   while (number < captured_.size() && !is_bound_alike(captured_[number])) ++number;
   if (device_.can_replay() && number == captured_.size()) {
     device_.begin_capture();
-    run_all();
+    run_bound(settings);
     device_.end_capture(number);
-    captured_.push_back({bound_, operands_});
+    captured_.push_back({bound_, operands_, section, false});
   }
   device_.record(0);
   if (device_.can_replay())
     device_.replay(number);
   else
-    run_all();
+    run_bound(settings);
   device_.record(1);
   device_.synchronise();
   std::array<double, 2> stamps{};
@@ -288,7 +282,82 @@ double Executor::run_whole(std::size_t section, const RunSettings& settings) {
   return stamps[1];
 }
 
+void Executor::run_bound(const RunSettings& settings) {
+  for (std::size_t i = 0; i < bound_.size();) {
+    if (ends_sums(i)) end_sums();
+    i += execute_from(i, settings);
+  }
+}
+
+bool Executor::can_queue(std::size_t section) const {
+  if (!device_.can_replay() || communicator_.size() > 1) return false;
+  for (const Captured& captured : captured_)
+    if (captured.passes_tokens_on && has_alike_actions(captured.section, section)) return true;
+  const sim::Section& bounds = program_.sections.at(section);
+  return std::all_of(
+      program_.actions.begin() + static_cast<std::ptrdiff_t>(bounds.begin),
+      program_.actions.begin() + static_cast<std::ptrdiff_t>(bounds.end), [&](const sim::Action& action) {
+        sim::Variables longer = action.variables;
+        ++longer.kv_length;
+        const std::vector<sim::Operation>& operations =
+            plan_.blocks[static_cast<std::size_t>(action.block)].operations;
+        const auto keeps_size = [&](const sim::Operand& operand) {
+          if (operand.buffer == sim::kNoBuffer) return true;
+          const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
+          return buffer.bytes(longer) == buffer.bytes(action.variables);
+        };
+        return action.variables.query_length == 1 &&
+               std::all_of(operations.begin(), operations.end(), [&](const sim::Operation& operation) {
+                 return std::all_of(operation.operands.begin(), operation.operands.end(), keeps_size);
+               });
+      });
+}
+
+void Executor::begin_queue(const RunSettings& settings, const TokenLoop& loop) {
+  queue_settings_ = settings;
+  token_loop_ = loop;
+  queued_ = read_ = settings.sampling_step;
+  device_.expect_tokens(loop.batch);
+  device_.begin(settings);
+}
+
+void Executor::queue(std::size_t section) {
+  if (queued_ - read_ >= kAhead) throw std::logic_error("a section is queued before tokens are read");
+  std::size_t number = 0;
+  while (number < captured_.size() &&
+         !(captured_[number].passes_tokens_on && has_alike_actions(captured_[number].section, section)))
+    ++number;
+  if (number == captured_.size()) {
+    bind(section);
+    device_.begin_capture();
+    run_bound(queue_settings_);
+    device_.pass_tokens_on(token_loop_);
+    device_.end_capture(number);
+    captured_.push_back({bound_, operands_, section, true});
+  }
+  device_.replay(number);
+  device_.mark_tokens(queued_++);
+}
+
+void Executor::read_queued(std::span<std::int32_t> tokens) {
+  if (read_ == queued_) throw std::logic_error("no section is queued");
+  device_.read_tokens(read_++, tokens);
+}
+
+bool Executor::has_alike_actions(std::size_t a, std::size_t b) const {
+  const sim::Section &first = program_.sections.at(a), &second = program_.sections.at(b);
+  const auto begin = program_.actions.begin();
+  return std::equal(
+      begin + static_cast<std::ptrdiff_t>(first.begin), begin + static_cast<std::ptrdiff_t>(first.end),
+      begin + static_cast<std::ptrdiff_t>(second.begin), begin + static_cast<std::ptrdiff_t>(second.end),
+      [](const sim::Action& x, const sim::Action& y) {
+        return x.block == y.block && x.layer == y.layer && x.micro_batch == y.micro_batch &&
+               x.variables.batch == y.variables.batch && x.variables.query_length == y.variables.query_length;
+      });
+}
+
 bool Executor::is_bound_alike(const Captured& captured) const {
+  if (captured.passes_tokens_on) return false;
   const auto same_operation = [](const Bound& a, const Bound& b) {
     return a.operation.operation == b.operation.operation &&
            a.operation.variables.batch == b.operation.variables.batch &&

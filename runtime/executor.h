@@ -59,6 +59,19 @@ class Executor {
   // length of the context, as decoding's do, share a capture. Each of their shapes must have run() before.
   double run_whole(std::size_t section, const RunSettings& settings);
 
+  // Decoding without the host between tokens. Sections are queued: replayed one after the other, each passing
+  // its tokens on to the next; their tokens are read later, in the same order, at most kAhead sections
+  // behind. begin_queue() says where tokens lie and the settings of the first section, whose sampling step
+  // counts on by itself; a later call has the same places and batch. can_queue(): the device replays work,
+  // and the section takes one token a sequence and work that depends on the context's length by what the
+  // device counts alone.
+  static constexpr std::int64_t kAhead = 2;
+  bool can_queue(std::size_t section) const;
+  void begin_queue(const RunSettings& settings, const TokenLoop& loop);
+  void queue(std::size_t section);
+  void read_queued(std::span<std::int32_t> tokens);
+  void end_queue() { device_.synchronise(); }  // what is queued and unread is forgotten when it is done
+
   // The time stamps of the last run()'s operations, in seconds, one more than operations.
   std::span<const double> stamps() const { return stamps_; }
 
@@ -74,6 +87,8 @@ class Executor {
   struct Captured {
     std::vector<Bound> bound;
     std::vector<BoundOperand> operands;
+    std::size_t section = 0;
+    bool passes_tokens_on = false;
   };
 
   // A block at a layer and micro-batch: what decides its operands' addresses.
@@ -110,7 +125,9 @@ class Executor {
   void move_expert_rows(const Bound& bound);
   ExpertRows& expert_rows_of(const Bound& bound);
   void learn_expert_rows(const Bound& bound);
+  void run_bound(const RunSettings& settings);
   bool is_bound_alike(const Captured& captured) const;
+  bool has_alike_actions(std::size_t a, std::size_t b) const;  // of sections that can be queued
 
   const sim::Plan& plan_;
   const sim::MemoryPlan& memory_;
@@ -137,6 +154,10 @@ class Executor {
   std::map<std::pair<std::int32_t, std::int32_t>, ExpertRows> expert_rows_;  // by layer and micro-batch
   std::vector<double> stamps_;
   std::vector<Captured> captured_;  // by number
+
+  RunSettings queue_settings_;
+  TokenLoop token_loop_;
+  std::int64_t queued_ = 0, read_ = 0;  // sampling steps
 };
 
 }  // namespace runtime

@@ -57,7 +57,8 @@ class Generator {
     finished_.assign(batch_, false);
     generation_.tokens.resize(batch_);
     if (model.tokenizer) decoder_.emplace(*model.tokenizer);
-    if (settings.replay) timed_sections_ = kTimedBeforeReplay;
+    if (settings.replay && communicator.size() == 1 && run_.device().can_replay())
+      timed_sections_ = kTimedBeforeReplay;
   }
 
   Generation generate(const std::stop_token& stop) {
@@ -75,11 +76,13 @@ class Generator {
     for (; section < sections && !all_finished() && !any_stopped(stop); ++section) {
       run_section(section, seconds_since(begin));
       if (section == 0) keep_first_logits();
+      const std::vector<std::int32_t> next = tokens_of(section);
       const double now = seconds_since(begin);
-      accept_tokens(section, now - last, section + 1 == sections);
+      accept_tokens(next, section, now - last, section + 1 == sections);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       last = now;
     }
+    if (queued_ > 0) run_.executor().end_queue();
     report.step_time = report.step_low = report.step_high = {last};
     if (section < sections && !all_finished())
       report.message =
@@ -131,8 +134,24 @@ class Generator {
     run_.write(positions_, std::span<const std::int32_t>(positions));
   }
 
+  // Sections that the device passes tokens on between: one more is at work while one's tokens are read.
+  bool is_queued(std::size_t section) {
+    return section >= timed_sections_ && positions_ != sim::kNoBuffer && run_.executor().can_queue(section);
+  }
+  void queue(std::size_t section, const RunSettings& run_settings) {
+    Executor& executor = run_.executor();
+    if (queued_ == 0) {
+      fill_inputs(section);
+      executor.begin_queue(run_settings,
+                           {executor.instance(tokens_).data(), executor.instance(positions_).data(),
+                            executor.instance(next_tokens_).data(), static_cast<std::int64_t>(batch_)});
+      executor.queue(section);
+      queued_ = section + 1;
+    }
+    if (queued_ < executor.program().sections.size() && is_queued(queued_)) executor.queue(queued_++);
+  }
+
   void run_section(std::size_t section, double begin) {
-    fill_inputs(section);
     RunSettings run_settings;
     run_settings.sampling = {.temperature = settings_.temperature,
                              .top_k = settings_.top_k,
@@ -141,6 +160,8 @@ class Generator {
     run_settings.sampling_step = static_cast<std::int64_t>(section);
     run_settings.vocabulary = run_.vocabulary();
     run_settings.sampled_vocabulary = run_.plan().scenario.model.vocab_size;
+    if (is_queued(section)) return queue(section, run_settings);
+    fill_inputs(section);
     if (section >= timed_sections_) {
       run_.executor().run_whole(section, run_settings);
       return;
@@ -161,9 +182,16 @@ class Generator {
     run_.read(logits_, std::span(generation_.first_logits));
   }
 
-  void accept_tokens(std::size_t index, double seconds, bool last) {
+  std::vector<std::int32_t> tokens_of(std::size_t section) {
     std::vector<std::int32_t> next(batch_);
-    run_.read(next_tokens_, std::span(next));
+    if (section < queued_)
+      run_.executor().read_queued(next);
+    else
+      run_.read(next_tokens_, std::span(next));
+    return next;
+  }
+
+  void accept_tokens(const std::vector<std::int32_t>& next, std::size_t index, double seconds, bool last) {
     for (std::size_t b = 0; b < batch_; ++b) {
       sequences_[b].push_back(next[b]);  // a finished sequence runs along with the batch
       if (finished_[b]) continue;
@@ -217,6 +245,7 @@ class Generator {
   sim::BufferId tokens_, positions_, next_tokens_, logits_;
   std::size_t batch_ = 1;
   std::size_t timed_sections_ = static_cast<std::size_t>(-1);  // the others run whole
+  std::size_t queued_ = 0;                                     // end of the sections that were; 0: none
   std::vector<std::vector<std::int32_t>> sequences_;           // prompt and new tokens
   std::vector<bool> finished_;
   std::vector<std::int32_t> host_tokens_;

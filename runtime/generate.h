@@ -15,9 +15,10 @@ struct GenerateSettings {
   float top_p = 1;
   std::uint64_t seed = 1;
   bool ignore_eos = false;
-  // On a GPU each token after the first few is one CUDA graph, replayed. The report's rows are then of the
-  // first few alone, the tokens' times of all.
-  bool replay = false;
+  // On a GPU each token after the first few is one CUDA graph, replayed, and none waits for the host: what is
+  // told of a token comes while the next is at work. The report's rows are then of the first few alone, the
+  // tokens' times of all.
+  bool replay = true;
   DeviceChoice device;
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
 };

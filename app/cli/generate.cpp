@@ -58,8 +58,10 @@ void add_settings(CLI::App& command, GenerateFlags& flags) {
       ->capture_default_str()
       ->group(kGroup);
   command
-      .add_flag("--cuda-graphs", flags.settings.replay,
-                "on a GPU: replay tokens after the first few as one CUDA graph")
+      .add_flag(
+          "--cuda-graphs,!--no-cuda-graphs", flags.settings.replay,
+          "on a GPU: replay tokens after the first few as one CUDA graph (the default; --no-cuda-graphs: "
+          "time every operation of every token)")
       ->group(kGroup);
   command
       .add_flag("--deterministic", flags.settings.device.deterministic,
@@ -178,7 +180,8 @@ ExitCode generate(const GenerateFlags& flags) {
   if (interrupt.arrived()) return ExitCode::interrupted;
   if (starts_ranks) return start_ranks(ranks, interrupt);
   if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
-    settings.slowdown = resolved.calibration->slowdown = note_slowdown(*resolved.calibration, events.progress());
+    settings.slowdown = resolved.calibration->slowdown =
+        note_slowdown(*resolved.calibration, events.progress());
 
   const bool prints_text = !flags.events.stream && flags.format == Format::text;
   const TokenPrinter printer(resolved.source.tokenizer.has_value());

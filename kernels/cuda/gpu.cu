@@ -87,6 +87,20 @@ void Gpu::zero(std::byte* memory, std::int64_t bytes) {
   check(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), implementation_->stream));
 }
 
+std::byte* Gpu::allocate_on_host(std::int64_t bytes) {
+  void* memory = nullptr;  // at the same address on the host and on the device (unified addressing)
+  check(cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocMapped));
+  return static_cast<std::byte*>(memory);
+}
+
+void Gpu::release_on_host(std::byte* memory) noexcept {
+  cudaFreeHost(memory);
+}
+
+void Gpu::wait_for(std::size_t index) {
+  check(cudaEventSynchronize(implementation_->events.at(index)));
+}
+
 void Gpu::synchronise() {
   check(cudaStreamSynchronize(implementation_->stream));
 }

@@ -39,8 +39,13 @@ class Gpu {
   void copy_from_device(std::span<std::byte> to, const std::byte* from);
   void zero(std::byte* memory, std::int64_t bytes);  // in the stream
 
+  // Memory of the host that kernels write as well; the host sees it once a later stamp has been waited for.
+  static std::byte* allocate_on_host(std::int64_t bytes);
+  static void release_on_host(std::byte* memory) noexcept;
+
   void synchronise();
-  void record(std::size_t index);  // stamp `index` is now, in the stream
+  void record(std::size_t index);    // stamp `index` is now, in the stream
+  void wait_for(std::size_t index);  // until all that was in the stream before that stamp is done
   double seconds_between(std::size_t from, std::size_t to) const;
 
   // Between these the stream's work is noted instead of done; replay() does it. Only copies within the device

@@ -198,7 +198,25 @@ sample_kernel(std::int32_t* tokens, const float* all_logits, const SamplingStep*
   }
 }
 
+// One block, since the step counts on when all threads have read it.
+CUDA_KERNEL(kThreads)
+pass_on_kernel(TokenLoop loop) {
+  const std::int64_t step = loop.step->step;
+  for (std::int64_t b = thread_index(); b < loop.B; b += block_size()) {
+    const std::int32_t token = loop.next[b];
+    loop.tokens[b] = token;
+    ++loop.positions[b];
+    loop.kept[step % kTokenTurns * loop.B + b] = token;
+  }
+  sync_block();
+  if (thread_index() == 0) loop.step->step = step + 1;
+}
+
 }  // namespace
+
+void pass_tokens_on(const Context& context, const TokenLoop& loop) {
+  start(context, {.grid = {1, 1, 1}, .threads = threads_for(loop.B, kThreads)}, pass_on_kernel, loop);
+}
 
 void sample(const Context& context, std::int32_t* tokens, const float* logits, const SamplingStep* step,
             std::int64_t B, std::int64_t V) {

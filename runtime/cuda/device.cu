@@ -52,6 +52,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override {
     gpu_.release(context_.scratch);
     gpu_.release(reinterpret_cast<std::byte*>(numbers_));
+    if (kept_tokens_ != nullptr) cuda::Gpu::release_on_host(kept_tokens_);
   }
 
   std::string name() const override { return name_; }
@@ -160,6 +161,28 @@ class CudaDevice final : public Device {
     on_device(name_, [&] { gpu_.replay(number); });
   }
 
+  void expect_tokens(std::int64_t batch) override {
+    on_device(name_, [&] {
+      if (kept_tokens_ != nullptr) return;  // captured work writes to it
+      kept_tokens_ = cuda::Gpu::allocate_on_host(cuda::kTokenTurns * batch *
+                                                 static_cast<std::int64_t>(sizeof(std::int32_t)));
+    });
+  }
+  void pass_tokens_on(const TokenLoop& loop) override {
+    on_device(name_, [&] {
+      cuda::pass_tokens_on(
+          context_,
+          {reinterpret_cast<std::int32_t*>(loop.tokens), reinterpret_cast<std::int32_t*>(loop.positions),
+           reinterpret_cast<const std::int32_t*>(loop.next_tokens),
+           reinterpret_cast<std::int32_t*>(kept_tokens_), &numbers_->sampling, loop.batch});
+    });
+  }
+  void mark_tokens(std::int64_t step) override { record(turn_of(step)); }
+  void read_tokens(std::int64_t step, std::span<std::int32_t> tokens) override {
+    on_device(name_, [&] { gpu_.wait_for(turn_of(step)); });
+    std::memcpy(tokens.data(), kept_tokens_ + turn_of(step) * tokens.size_bytes(), tokens.size_bytes());
+  }
+
   void record(std::size_t index) override {
     on_device(name_, [&] { gpu_.record(index); });
   }
@@ -180,6 +203,8 @@ class CudaDevice final : public Device {
   Call call(const BoundOperation& operation) {
     return {operation, context_, products_, attention_, fp8_scales_, numbers_};
   }
+  // The row of kept_tokens_, and the number of the stamp, of a step of sampling.
+  static std::size_t turn_of(std::int64_t step) { return static_cast<std::size_t>(step % cuda::kTokenTurns); }
   // "1.5 GiB". Here, since the backend links nothing of sim/.
   static std::string gib(std::int64_t bytes) {
     char text[32];
@@ -197,6 +222,7 @@ class CudaDevice final : public Device {
   int compute_capability_;
   cuda::Context context_;
   StepNumbers* numbers_ = nullptr;
+  std::byte* kept_tokens_ = nullptr;  // the host's: int32 (kTokenTurns, batch)
   std::string name_, pci_bus_id_;
 };
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/gpu.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -88,6 +89,16 @@ void Gpu::copy_from_device(std::span<std::byte> to, const std::byte* from) {
 void Gpu::zero(std::byte* memory, std::int64_t bytes) {
   emulation::submit([=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
+
+std::byte* Gpu::allocate_on_host(std::int64_t bytes) {
+  return static_cast<std::byte*>(std::calloc(1, static_cast<std::size_t>(bytes)));
+}
+
+void Gpu::release_on_host(std::byte* memory) noexcept {
+  std::free(memory);
+}
+
+void Gpu::wait_for(std::size_t) {}
 
 void Gpu::synchronise() {}
 
