@@ -1,12 +1,13 @@
 // A block a row, which is read twice and written once: maximum and sum of exponentials in one pass (online
 // softmax, Milakov & Gimelshein 2018, arXiv 1805.02867), then the gradient.
 #include "kernels/cuda/cross_entropy.h"
-#include "kernels/cuda/online_softmax.h"
 
 namespace kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512;
+constexpr float kLog2e = 1.44269504088896341f;
+constexpr float kLowest = -1e30f;  // below every logit that is not -inf, and finite in base 2
 constexpr int kWarps = kThreads / kWarp;
 
 // Shared memory: two numbers for each warp.
@@ -27,32 +28,39 @@ cross_entropy_kernel(T* logits_to_dlogits, float* losses, const std::int32_t* ta
     return;
   }
 
-  SoftmaxState state;
+  // Exponents of 2, which the hardware knows, and no branch on a logit of -inf: below a finite bound it is 0
+  // by itself. The kernel is else bound by its instructions and not by its bytes.
+  float bound = kLowest, own_sum = 0;
   for (std::int64_t v = first; v < V; v += stride) {
     float x[Width];
     load<Width>(x, logits + v);
-    float highest = x[0];
+    float highest = bound;
 #pragma unroll
-    for (int w = 1; w < Width; ++w) highest = fmaxf(highest, x[w]);
-    state.raise(highest);
+    for (int w = 0; w < Width; ++w) highest = fmaxf(highest, x[w]);
+    if (highest > bound) {
+      own_sum *= exp2_fast((bound - highest) * kLog2e);
+      bound = highest;
+    }
+    const float base = bound * kLog2e;
 #pragma unroll
-    for (int w = 0; w < Width; ++w) state.sum += exp_below(x[w], state.highest);
+    for (int w = 0; w < Width; ++w) own_sum += exp2_fast(fmaf(x[w], kLog2e, -base));
   }
-  const float highest = block_max(state.highest, partials);
-  const float sum = block_sum(state.sum * exp_below(state.highest, highest), partials + kWarps);
+  const float highest = block_max(bound, partials);
+  const float sum = block_sum(own_sum * exp2_fast((bound - highest) * kLog2e), partials + kWarps);
   // Its value is read before any thread writes gradients, and the loss before the barrier below.
   if (thread_index() == 0) losses[row] = logf(sum) - (to_float(logits[target]) - highest);
   sync_block();
 
   const float one = loss_scale == nullptr ? scale : scale * *loss_scale;  // of a gradient
-  const float factor = one / sum;
+  const float factor = one / sum, base = highest * kLog2e;
   for (std::int64_t v = first; v < V; v += stride) {
     float x[Width];
     load<Width>(x, logits + v);
+    const auto at = static_cast<int>(target - v);  // of the target in x; vocabularies are far below 2^31
 #pragma unroll
     for (int w = 0; w < Width; ++w) {
-      x[w] = exp_below(x[w], highest) * factor;
-      if (v + w == target) x[w] -= one;
+      x[w] = exp2_fast(fmaf(x[w], kLog2e, -base)) * factor;
+      if (w == at) x[w] -= one;
     }
     store<Width>(logits + v, x);
   }
