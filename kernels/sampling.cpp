@@ -62,7 +62,10 @@ void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
   candidates.resize(count);
 }
 
-std::int32_t draw(const std::vector<Candidate>& candidates, double random) {
+std::int32_t draw(std::vector<Candidate>& candidates, double random) {
+  const auto by_id = [](const Candidate& a, const Candidate& b) { return a.token < b.token; };
+  if (!std::is_sorted(candidates.begin(), candidates.end(), by_id))
+    std::sort(candidates.begin(), candidates.end(), by_id);
   double remaining = random * total_weight(candidates);
   for (const Candidate& candidate : candidates) {
     remaining -= candidate.weight;

@@ -163,7 +163,8 @@ class Device {
   }
 
   // Operations between begin_capture() and end_capture() are noted instead of done, and replay() does them
-  // all, cheaper than one by one; with the settings of the last begin(). A new capture replaces the one
+  // all, cheaper than one by one; with the settings of the last begin(), but with how to sample and the shape
+  // of what ranks have as it was noted. A new capture replaces the one
   // before of the same number. Requires can_replay().
   virtual bool can_replay() const { return false; }
   virtual void begin_capture() {}

@@ -263,12 +263,12 @@ double Executor::run_whole(std::size_t section, const RunSettings& settings) {
   bind(section);
   device_.begin(settings);
   std::size_t number = 0;
-  while (number < captured_.size() && !is_bound_alike(captured_[number])) ++number;
+  while (number < captured_.size() && !is_bound_alike(captured_[number], settings)) ++number;
   if (device_.can_replay() && number == captured_.size()) {
     device_.begin_capture();
     run_bound(settings);
     device_.end_capture(number);
-    captured_.push_back({bound_, operands_, section, false});
+    captured_.push_back({bound_, operands_, settings.sampling, section, false});
   }
   device_.record(0);
   if (device_.can_replay())
@@ -325,7 +325,8 @@ void Executor::queue(std::size_t section) {
   if (queued_ - read_ >= kAhead) throw std::logic_error("a section is queued before tokens are read");
   std::size_t number = 0;
   while (number < captured_.size() &&
-         !(captured_[number].passes_tokens_on && has_alike_actions(captured_[number].section, section)))
+         !(captured_[number].passes_tokens_on && captured_[number].sampling == queue_settings_.sampling &&
+           has_alike_actions(captured_[number].section, section)))
     ++number;
   if (number == captured_.size()) {
     bind(section);
@@ -333,7 +334,7 @@ void Executor::queue(std::size_t section) {
     run_bound(queue_settings_);
     device_.pass_tokens_on(token_loop_);
     device_.end_capture(number);
-    captured_.push_back({bound_, operands_, section, true});
+    captured_.push_back({bound_, operands_, queue_settings_.sampling, section, true});
   }
   device_.replay(number);
   device_.mark_tokens(queued_++);
@@ -356,8 +357,8 @@ bool Executor::has_alike_actions(std::size_t a, std::size_t b) const {
       });
 }
 
-bool Executor::is_bound_alike(const Captured& captured) const {
-  if (captured.passes_tokens_on) return false;
+bool Executor::is_bound_alike(const Captured& captured, const RunSettings& settings) const {
+  if (captured.passes_tokens_on || captured.sampling != settings.sampling) return false;
   const auto same_operation = [](const Bound& a, const Bound& b) {
     return a.operation.operation == b.operation.operation &&
            a.operation.variables.batch == b.operation.variables.batch &&

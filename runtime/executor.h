@@ -87,6 +87,7 @@ class Executor {
   struct Captured {
     std::vector<Bound> bound;
     std::vector<BoundOperand> operands;
+    kernels::SamplingSettings sampling;
     std::size_t section = 0;
     bool passes_tokens_on = false;
   };
@@ -126,7 +127,7 @@ class Executor {
   ExpertRows& expert_rows_of(const Bound& bound);
   void learn_expert_rows(const Bound& bound);
   void run_bound(const RunSettings& settings);
-  bool is_bound_alike(const Captured& captured) const;
+  bool is_bound_alike(const Captured& captured, const RunSettings& settings) const;
   bool has_alike_actions(std::size_t a, std::size_t b) const;  // of sections that can be queued
 
   const sim::Plan& plan_;

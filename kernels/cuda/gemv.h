@@ -23,6 +23,13 @@ bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
 
+// The same of more rows, by tensor cores, for weights in 8 or 4 bits: at most kNarrowRows rows, K whole
+// slices of 64 columns, or 128 of int4.
+inline constexpr std::int64_t kNarrowRows = 64;
+bool gemv_tensor_cores_takes(WeightFormat format, std::int64_t M, std::int64_t K);
+void gemv_tensor_cores(const Context& context, Tensor out, ConstTensor inp, const Weights& weights,
+                       ConstTensor bias, ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
+
 // out (rows, K), of 16 bits or fp32, = the weights' rows from `first` on, their scales taken in: what a
 // product of more rows than gemv() takes reads. K as gemv_takes() has it.
 void dequantise(const Context& context, Tensor out, const Weights& weights, std::int64_t first,

@@ -21,7 +21,7 @@ namespace runtime {
 // Numbers of a run that change from step to step, in device memory.
 struct StepNumbers {
   cuda::AdamWStep adamw;
-  cuda::SamplingStep sampling;
+  std::int64_t sampling_step;
   cuda::DropoutStep dropout;
   float loss_scale;
 };
@@ -42,19 +42,22 @@ inline cuda::Type type_of(sim::DType dtype) {
 class Call : public OperationView {
  public:
   Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
-       cuda::AttentionKernels& attention_kernels, Fp8Scales& fp8_scales, const StepNumbers* step_numbers)
+       cuda::AttentionKernels& attention_kernels, Fp8Scales& fp8_scales, const StepNumbers* step_numbers,
+       const kernels::SamplingSettings& sampling_settings)
       : OperationView(bound),
         context(with),
         products(multiplier),
         flash_attention(attention_kernels),
         fp8(fp8_scales),
-        numbers(step_numbers) {}
+        numbers(step_numbers),
+        sampling(sampling_settings) {}
 
   const cuda::Context& context;
   cuda::Products& products;
   cuda::AttentionKernels& flash_attention;
   Fp8Scales& fp8;
   const StepNumbers* numbers;
+  const kernels::SamplingSettings& sampling;
 
   cuda::Tensor tensor(std::size_t operand) const {
     if (operand >= operands()) return {};

@@ -122,7 +122,7 @@ class CudaDevice final : public Device {
   void begin(const RunSettings& settings) override {
     const StepNumbers numbers{
         cuda::adamw_step(settings.adamw, settings.max_gradient_norm, settings.loss_scale),
-        {settings.sampling, settings.sampling_step},
+        settings.sampling_step,
         {settings.dropout, static_cast<std::uint32_t>(settings.adamw.step), settings.dropout_seed},
         settings.loss_scale > 0 ? settings.loss_scale : 1.0f};
     on_device(name_, [&] {
@@ -130,18 +130,20 @@ class CudaDevice final : public Device {
     });
   }
 
-  void run(const BoundOperation& operation, const RunSettings&) override {
+  void run(const BoundOperation& operation, const RunSettings& settings) override {
     on_device(name_, [&] {
       if (operation.operation->kind == sim::OpKind::zero)
-        zero(call(operation), gpu_);
+        zero(call(operation, settings), gpu_);
       else
-        kernel_of(operation.operation->kind)(call(operation));
+        kernel_of(operation.operation->kind)(call(operation, settings));
     });
   }
 
-  bool run_fused(const BoundOperation& first, const BoundOperation& second, const RunSettings&) override {
+  bool run_fused(const BoundOperation& first, const BoundOperation& second,
+                 const RunSettings& settings) override {
     const FusedKernel kernel = fused_kernel_of(first.operation->kind, second.operation->kind);
-    return kernel != nullptr && on_device(name_, [&] { return kernel(call(first), call(second)); });
+    return kernel != nullptr &&
+           on_device(name_, [&] { return kernel(call(first, settings), call(second, settings)); });
   }
 
   bool can_replay() const override { return true; }
@@ -174,7 +176,7 @@ class CudaDevice final : public Device {
           context_,
           {reinterpret_cast<std::int32_t*>(loop.tokens), reinterpret_cast<std::int32_t*>(loop.positions),
            reinterpret_cast<const std::int32_t*>(loop.next_tokens),
-           reinterpret_cast<std::int32_t*>(kept_tokens_), &numbers_->sampling, loop.batch});
+           reinterpret_cast<std::int32_t*>(kept_tokens_), &numbers_->sampling_step, loop.batch});
     });
   }
   void mark_tokens(std::int64_t step) override { record(turn_of(step)); }
@@ -200,8 +202,8 @@ class CudaDevice final : public Device {
   }
 
  private:
-  Call call(const BoundOperation& operation) {
-    return {operation, context_, products_, attention_, fp8_scales_, numbers_};
+  Call call(const BoundOperation& operation, const RunSettings& settings) {
+    return {operation, context_, products_, attention_, fp8_scales_, numbers_, settings.sampling};
   }
   // The row of kept_tokens_, and the number of the stamp, of a step of sampling.
   static std::size_t turn_of(std::int64_t step) { return static_cast<std::size_t>(step % cuda::kTokenTurns); }

@@ -59,12 +59,16 @@ bool is_gemv(const Call& c) {
          cuda::gemv_takes(cuda::WeightFormat::bf16, c.rows(), c.inner());
 }
 
-// Weights in fewer bits: few rows read them as they are; of more rows, as the prompt has them, some of the
+// Weights in fewer bits: up to kNarrowRows rows read them as they are; of more rows, as the prompt has them, some of the
 // weight's rows at a time become 16-bit numbers again in scratch memory.
 void matmul_with_quantised_weight(const Call& c, const cuda::Weights& weights) {
   const std::int64_t N = c.cols(), K = c.inner();
   const ConstTensor inp = c.tensor(1), bias = c.tensor(3), addend = c.tensor(4);
   const Tensor out = c.tensor(0);
+  // One row has nothing for tensor cores; of more, weights that are widened for each row would cost more than
+  // their bytes.
+  if (c.rows() > 1 && cuda::gemv_tensor_cores_takes(weights.format, c.rows(), K))
+    return cuda::gemv_tensor_cores(c.context, out, inp, weights, bias, addend, c.rows(), N, K);
   if (cuda::gemv_takes(weights.format, c.rows(), K))
     return cuda::gemv(c.context, out, inp, weights, bias, addend, c.rows(), N, K);
   const std::int64_t row_bytes = K * cuda::size_of(inp.type);

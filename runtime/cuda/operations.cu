@@ -167,7 +167,8 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::sample,
      [](const Call& c) {
-       cuda::sample(c.context, c.i32(0), c.f32(1), &c.numbers->sampling, c.rows(), c.vocab());
+       cuda::sample(c.context, c.i32(0), c.f32(1), c.sampling, &c.numbers->sampling_step, c.rows(),
+                    c.vocab());
      }},
     {OpKind::quantise, quantise},
     {OpKind::squared_norm, squared_norm},

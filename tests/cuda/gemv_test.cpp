@@ -76,9 +76,14 @@ TEST_CASE("a product of few rows is as accurate as a plain one with the same wei
     std::int64_t M, N, K;
   };
   for (const auto format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4})
-    for (const Shape s : {Shape{1, 5, 128}, Shape{1, 4, 5120}, Shape{3, 7, 256}, Shape{8, 2, 1152}}) {
+    for (const Shape s :
+         {Shape{1, 5, 128}, Shape{1, 4, 5120}, Shape{3, 7, 256}, Shape{8, 2, 1152}, Shape{9, 35, 256},
+          Shape{16, 16, 1152}, Shape{17, 5, 640}, Shape{64, 33, 128}, Shape{41, 48, 2304}}) {
       CAPTURE(static_cast<int>(format), s.M, s.N, s.K);
-      REQUIRE(cuda::gemv_takes(format, s.M, s.K));
+      const bool few = cuda::gemv_takes(format, s.M, s.K),
+                 narrow = cuda::gemv_tensor_cores_takes(format, s.M, s.K);
+      REQUIRE(few == (s.M <= 8));
+      REQUIRE(narrow == (format != WeightFormat::bf16));
       const auto inp = tests::normal_tensor(s.M * s.K, 1, Type::bf16),
                  weight = tests::normal_tensor(s.N * s.K, 2, Type::bf16),
                  bias = tests::normal_tensor(s.N, 3, Type::bf16),
@@ -102,19 +107,24 @@ TEST_CASE("a product of few rows is as accurate as a plain one with the same wei
           exact.push_back(sum + static_cast<double>(rest));
           plain.push_back(sum_f32 + rest);
         }
-      for (const Type type : {Type::bf16, Type::f32}) {
-        const auto values = tests::in_every_order([&] {
-          DeviceArray x(inp, Type::bf16), w(weight, Type::bf16), b(bias, Type::bf16), a(addend, Type::bf16),
-              out(s.M * s.N, type);
-          OnGpu<std::uint8_t> bytes(q.bytes.empty() ? std::vector<std::uint8_t>(1) : q.bytes);
-          OnGpu<float> scales(q.scales.empty() ? std::vector<float>(1) : q.scales);
-          const cuda::Weights weights{
-              format, format == WeightFormat::bf16 ? cuda::ConstTensor(w).data : bytes.data(), scales.data()};
-          cuda::gemv(tests::no_scratch(), out, x, weights, b, a, s.M, s.N, s.K);
-          return out.values();
-        });
-        tests::check_as_accurate_as_plain(values, tests::rounded(plain, type), exact, type, test::kForward);
-      }
+      for (const Type type : {Type::bf16, Type::f32})
+        for (const bool by_tensor_cores : {false, true}) {
+          if (by_tensor_cores ? !narrow : !few) continue;
+          CAPTURE(by_tensor_cores);
+          const auto values = tests::in_every_order([&] {
+            DeviceArray x(inp, Type::bf16), w(weight, Type::bf16), b(bias, Type::bf16), a(addend, Type::bf16),
+                out(s.M * s.N, type);
+            OnGpu<std::uint8_t> bytes(q.bytes.empty() ? std::vector<std::uint8_t>(1) : q.bytes);
+            OnGpu<float> scales(q.scales.empty() ? std::vector<float>(1) : q.scales);
+            const cuda::Weights weights{
+                format, format == WeightFormat::bf16 ? cuda::ConstTensor(w).data : bytes.data(),
+                scales.data()};
+            (by_tensor_cores ? cuda::gemv_tensor_cores : cuda::gemv)(tests::no_scratch(), out, x, weights, b,
+                                                                     a, s.M, s.N, s.K);
+            return out.values();
+          });
+          tests::check_as_accurate_as_plain(values, tests::rounded(plain, type), exact, type, test::kForward);
+        }
     }
 }
 

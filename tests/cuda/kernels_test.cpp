@@ -1,6 +1,5 @@
 // Norms, activations, embedding, loss, optimizer and sampling as the GPU's kernels compute them, thread by
 // thread.
-#include <map>
 #include <random>
 
 #include "kernels/activation.h"
@@ -528,63 +527,42 @@ TEST_CASE("dropout keeps as many elements as it says, scaled, and drops the same
   }
 }
 
-TEST_CASE("the GPU samples the greedy token, the lowest id among equals") {
-  const std::int64_t B = 3, V = 1500;
-  auto logits = normal_tensor(B * V, 1, Type::bf16);  // few values: equals are common
-  std::vector<std::int32_t> expected(static_cast<std::size_t>(B)), tokens(expected);
-  kernels::cpu::sample(expected.data(), logits.data(), {}, 0, B, V);
-  OnGpu<cuda::SamplingStep> step(cuda::SamplingStep{});
-  OnGpu<std::int32_t> sampled(tokens);
-  OnGpu<float> logits_on_gpu(logits);
-  cuda::sample(no_scratch(), sampled.data(), logits_on_gpu.data(), step.data(), B, V);
-  CHECK(sampled.values() == expected);
-}
-
 TEST_CASE(
-    "the GPU keeps the same tokens under top-k and top-p as the CPU, and draws them as often as their weight "
-    "says") {
-  constexpr std::int64_t V = 40;
+    "the GPU draws the token that the CPU draws by the same random number, whatever the order of threads") {
   struct Settings {
+    float temperature;
     std::int32_t top_k;
     float top_p;
   };
-  for (const Settings s : {Settings{0, 1}, Settings{5, 1}, Settings{0, 0.6f}, Settings{9, 0.7f}}) {
-    CAPTURE(s.top_k, s.top_p);
-    auto logits = normal_tensor(V, 3, Type::f32, 1.5f);
-    OnGpu<float> logits_on_gpu(logits);
-    std::vector<std::size_t> order(static_cast<std::size_t>(V));
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
-    // What must be kept, by the definition.
-    std::size_t count = s.top_k > 0 ? static_cast<std::size_t>(s.top_k) : order.size();
-    constexpr float kTemperature = 0.8f;
-    const auto weight = [&](std::size_t v) {
-      return std::exp(static_cast<double>(logits[v]) / kTemperature);
-    };
-    double total = 0, kept = 0;
-    for (std::size_t i = 0; i < count; ++i) total += weight(order[i]);
-    std::size_t needed = 0;
-    while (needed < count && (needed == 0 || kept < static_cast<double>(s.top_p) * total))
-      kept += weight(order[needed++]);
-
-    constexpr int kDraws = 150;
-    std::map<std::int32_t, int> drawn;
-    for (int draw = 0; draw < kDraws; ++draw) {
-      const cuda::SamplingStep step{
-          {.temperature = kTemperature, .top_k = s.top_k, .top_p = s.top_p, .seed = 11}, draw};
-      std::int32_t token = -1;
-      cuda::sample(no_scratch(), &token, logits.data(), &step, 1, V);
-      ++drawn[token];
+  struct Logits {
+    std::int64_t V;
+    Type type;  // of few values: equals are common
+    float deviation;
+  };
+  for (const Logits l : {Logits{40, Type::f32, 1.5f}, Logits{1500, Type::bf16, 1},
+                         Logits{30011, Type::f32, 3}, Logits{30011, Type::bf16, 0.1f}})
+    for (const Settings s : {Settings{0, 0, 1}, Settings{0.8f, 0, 1}, Settings{0.8f, 5, 1},
+                             Settings{1.3f, 0, 0.6f}, Settings{0.8f, 9, 0.7f}, Settings{1, 1000, 0.99f},
+                             Settings{1, 0, 1e-6f}, Settings{0.01f, 3, 0.9f}}) {
+      CAPTURE(l.V, l.deviation, s.temperature, s.top_k, s.top_p);
+      const std::int64_t B = 3;
+      const auto logits = normal_tensor(B * l.V, 1, l.type, l.deviation);
+      const kernels::SamplingSettings settings{s.temperature, s.top_k, s.top_p, 11};
+      OnGpu<float> logits_on_gpu(logits);
+      for (const std::int64_t step : {0, 1, 2, 3}) {
+        std::vector<std::int32_t> expected(static_cast<std::size_t>(B));
+        kernels::cpu::sample(expected.data(), logits.data(), settings, step, B, l.V);
+        OnGpu<std::int64_t> step_on_gpu(step);
+        const auto drawn = in_every_order([&] {
+          // Room for two rows at a time.
+          Scratch scratch(2 * 8 * l.V + 80'000);
+          OnGpu<std::int32_t> sampled(std::vector<std::int32_t>(expected.size(), -1));
+          cuda::sample(scratch.context(), sampled.data(), logits_on_gpu.data(), settings, step_on_gpu.data(),
+                       B, l.V);
+          const std::vector<std::int32_t> tokens = sampled.values();
+          return std::vector<float>(tokens.begin(), tokens.end());
+        });
+        CHECK(drawn == std::vector<float>(expected.begin(), expected.end()));
+      }
     }
-    for (const auto& [token, times] : drawn) {
-      CAPTURE(token, times);
-      const auto rank =
-          std::find(order.begin(), order.end(), static_cast<std::size_t>(token)) - order.begin();
-      CHECK(rank < static_cast<std::ptrdiff_t>(needed));
-      const double probability = weight(static_cast<std::size_t>(token)) / kept;
-      CHECK(std::abs(times - kDraws * probability) <
-            5 * std::sqrt(kDraws * probability * (1 - probability)) + 1);
-    }
-  }
 }
