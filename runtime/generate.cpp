@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 
 #include "runtime/error.h"
@@ -127,8 +128,8 @@ class Generator {
     for (const std::vector<std::int32_t>& sequence : sequences_)
       host_tokens_.insert(host_tokens_.end(), sequence.end() - static_cast<std::ptrdiff_t>(query_length),
                           sequence.end());
-    run_.write(tokens_, std::span<const std::int32_t>(host_tokens_));
-    if (positions_ == sim::kNoBuffer) return;
+    if (run_.holds(tokens_)) run_.write(tokens_, std::span<const std::int32_t>(host_tokens_));
+    if (positions_ == sim::kNoBuffer || !run_.holds(positions_)) return;
     const std::vector<std::int32_t> positions(batch_,
                                               static_cast<std::int32_t>(v.kv_length - v.query_length));
     run_.write(positions_, std::span<const std::int32_t>(positions));
@@ -177,9 +178,21 @@ class Generator {
     }
   }
 
+  // The last pipeline stage's, which rank 0 keeps.
   void keep_first_logits() {
-    generation_.first_logits.resize(static_cast<std::size_t>(run_.plan().scenario.model.vocab_size));
-    run_.read(logits_, std::span(generation_.first_logits));
+    std::vector<float> logits;
+    if (run_.holds(logits_)) {
+      logits.resize(static_cast<std::size_t>(run_.plan().scenario.model.vocab_size));
+      run_.read(logits_, std::span(logits));
+    }
+    if (run_.plan().programs.size() > 1)
+      for (const std::vector<std::byte>& bytes :
+           run_.communicator().gather_to_first(std::as_bytes(std::span(logits)))) {
+        if (bytes.empty()) continue;
+        logits.resize(bytes.size() / sizeof(float));
+        std::memcpy(logits.data(), bytes.data(), bytes.size());
+      }
+    generation_.first_logits = std::move(logits);
   }
 
   std::vector<std::int32_t> tokens_of(std::size_t section) {

@@ -459,7 +459,7 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   for (const auto& [name, fill] : {std::pair{sim::buffer_names::rope_table, &fill_rope_table},
                                    std::pair{sim::buffer_names::local_rope_table, &fill_local_rope_table}}) {
     const sim::BufferId table = plan_.find(name);
-    if (table == sim::kNoBuffer) continue;
+    if (table == sim::kNoBuffer || !holds(table)) continue;
     values.resize(elements_of({table}));
     fill(plan_.scenario.model, values);
     values = rows_of_own_positions(values);
@@ -482,7 +482,8 @@ std::vector<float> Run::rows_of_own_positions(const std::vector<float>& table) c
 
 void Run::fill_cache_tables() {
   // Sequences that grow together ask for their next blocks in turn.
-  if (const sim::BufferId table = plan_.find(sim::buffer_names::block_table); table != sim::kNoBuffer) {
+  const sim::BufferId table = plan_.find(sim::buffer_names::block_table);
+  if (table != sim::kNoBuffer && holds(table)) {
     const auto batch = static_cast<std::size_t>(plan_.scenario.workload.batch_size);
     std::vector<std::int32_t> blocks(elements_of({table}));
     const std::size_t of_sequence = blocks.size() / batch;
@@ -492,7 +493,8 @@ void Run::fill_cache_tables() {
     write(table, std::span<const std::int32_t>(blocks));
   }
   // Uncalibrated: 1, which engines take by default as well (vLLM with --kv-cache-dtype fp8).
-  if (const sim::BufferId scales = plan_.find(sim::buffer_names::kv_scales); scales != sim::kNoBuffer) {
+  const sim::BufferId scales = plan_.find(sim::buffer_names::kv_scales);
+  if (scales != sim::kNoBuffer && holds(scales)) {
     const std::vector<float> ones(elements_of({scales}), 1.0f);
     write(scales, std::span<const float>(ones));
   }

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace sim {
 namespace {
 
 // What actions of different programs meet by: what a send delivers is known by who receives it, for which
-// micro-batch and chunk, forward or backward.
+// micro-batch and chunk, forward or backward. While a model generates, new tokens go back.
 class Mailbox {
  public:
   explicit Mailbox(const Plan& plan) {
@@ -22,14 +23,24 @@ class Mailbox {
     arrival_.assign(plan.programs.size() * 2 * chunks_ * micro_batches_, Seconds{-1});
   }
 
-  Seconds& arrival(std::size_t receiver, const Action& a) {
-    const std::size_t direction = a.phase == Phase::forward ? 0 : 1;
+  void send(std::size_t sender, const Action& a, Seconds end) {
+    arrival(sender, static_cast<std::size_t>(a.peer), a) = end;
+  }
+  // When what an action receives is there; negative: it has not been sent. It is taken out: the next token's
+  // comes by the same way.
+  Seconds take(std::size_t receiver, const Action& a) {
+    return std::exchange(arrival(static_cast<std::size_t>(a.peer), receiver, a), Seconds{-1});
+  }
+
+ private:
+  Seconds& arrival(std::size_t sender, std::size_t receiver, const Action& a) {
+    const bool trains = a.phase != Phase::prefill && a.phase != Phase::decode;
+    const std::size_t direction = (trains ? a.phase == Phase::forward : sender < receiver) ? 0 : 1;
     return arrival_[((receiver * 2 + direction) * chunks_ + static_cast<std::size_t>(a.chunk)) *
                         micro_batches_ +
                     static_cast<std::size_t>(a.micro_batch)];
   }
 
- private:
   std::size_t chunks_ = 1, micro_batches_ = 1;
   std::vector<Seconds> arrival_;  // negative: not sent yet
 };
@@ -85,12 +96,12 @@ Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& 
         if (wait >= 0) ready = std::max(ready, e.end[static_cast<std::size_t>(wait)]);
       DeviceClock::Span span;
       if (receives) {
-        const Seconds arrival = mailbox.arrival(p, a);
+        const Seconds arrival = mailbox.take(p, a);
         if (arrival.value < 0) return i > begin;
         span = clocks[p].receive(times[p][i], ready, arrival);
       } else if (sends) {
         span = clocks[p].send(times[p][i], ready);
-        mailbox.arrival(static_cast<std::size_t>(a.peer), a) = span.end;
+        mailbox.send(p, a, span.end);
       } else {
         span = clocks[p].run(a.stream, times[p][i], ready);
       }

@@ -54,7 +54,6 @@ GenerationPlan blocks_of(Scenario s) {
   if (!s.implementation.serving)
     throw std::invalid_argument("implementation \"" + s.implementation.name +
                                 "\" has no serving profile: it says nothing of generation");
-  s.strategy.pipeline_parallel = 1;
   if (s.strategy.expert_parallel == 1) s.strategy.data_parallel = 1;
   // A layer's and the head's work does not depend on the lengths, but for windows, which are there where
   // something may lie before them.
@@ -63,9 +62,8 @@ GenerationPlan blocks_of(Scenario s) {
   s.workload.max_new_tokens = 2;  // one by prefill, one by decoding
   require_valid(s);
   GenerationPlan generation = make_generation_blocks(s);
-  Program program{.role = "target", .actions = {}, .sections = {}};
-  for (const std::int64_t token : {0, 1}) append_token(generation, token, program);
-  generation.plan.programs.push_back(std::move(program));
+  generation.plan.programs = generation_programs(s);
+  for (const std::int64_t token : {0, 1}) append_token(generation, token, generation.plan.programs);
   return generation;
 }
 
@@ -263,11 +261,27 @@ void IterationCost::add_host(const EnginePass& pass, CostBreakdown& cost) const 
   cost.add(CostKind::host, serving_.host_overlapped ? serving_.host_exposed : host, kEstimateError);
 }
 
+// Of an iteration that passes all stages: from each to the next, and the new tokens back.
+Seconds IterationCost::passed_on(const Iteration& iteration, double sampled) const {
+  if (generation_->send_activation < 0) return {};
+  double tokens = computed_sequences(iteration) * iteration.decode_tokens;
+  for (const Iteration::Prompt& prompt : iteration.prompts) tokens += prompt.sequences * prompt.tokens;
+  const auto sent = [&](BlockId block, double rows) {
+    const Variables v{.batch = std::llround(std::ceil(rows)), .query_length = 1, .kv_length = 1};
+    return pricer_.operation(static_cast<std::size_t>(block), 0, v).price.seconds;
+  };
+  const int stages = generation_->plan.scenario.strategy.pipeline_parallel;
+  return sent(generation_->send_activation, tokens) * (stages - 1) +
+         (sampled > 0 ? sent(generation_->send_tokens, sampled) : Seconds{}) +
+         serving_.stage_overhead * (stages - 1);
+}
+
 EnginePass IterationCost::whole(const Iteration& iteration) const {
   EnginePass pass{.iteration = iteration, .layers = layers_};
   pass.sampled = iteration.decode_sequences * iteration.decode_tokens;
   for (const Iteration::Prompt& prompt : iteration.prompts)
     if (prompt.last) pass.sampled += prompt.sequences;
+  pass.sent = passed_on(iteration, pass.sampled);
   return pass;
 }
 

@@ -22,7 +22,7 @@ struct EnginePass {
   double layers = 0;   // of the rank; where there are none, the host has nothing to do either
   bool ends = true;    // the embedding, and logits and choice of a token where any sequence is sampled
   double sampled = 0;  // sequences whose next token is chosen
-  Seconds sent{};      // to the next stage
+  Seconds sent{};      // to the next stage, or of a whole iteration: to all stages
   double times = 1;    // how often it is done
   double waits = 0;    // and for how many of its own durations the rank waits for other stages
 };
@@ -51,15 +51,14 @@ class EngineRows {
 
 class IterationCost {
  public:
-  // `scenario` is one of generation, with an implementation that has a serving profile; its pipeline stages
-  // are the caller's affair. Throws std::invalid_argument where validate() has problems.
-  // Without a calibration datasheet efficiencies apply.
+  // `scenario` is one of generation, with an implementation that has a serving profile. Throws
+  // std::invalid_argument where validate() has problems. Without a calibration datasheet efficiencies apply.
   IterationCost(const Scenario& scenario, const Calibration* calibration);
 
   IterationCost(const IterationCost&) = delete;
   IterationCost& operator=(const IterationCost&) = delete;
 
-  // All layers, head and host: without pipeline parallelism.
+  // All layers, head and host; through all pipeline stages, one after the other.
   CostBreakdown iteration(const Iteration& iteration) const { return cost(whole(iteration)); }
   EnginePass whole(const Iteration& iteration) const;
   // A pass done once, without waiting.
@@ -101,6 +100,7 @@ class IterationCost {
   template <class Use>
   void visit_part(Part part, double size, double context, double weight, Use use) const;
   void add_host(const EnginePass& pass, CostBreakdown& cost) const;
+  Seconds passed_on(const Iteration& iteration, double sampled) const;
   bool in_graph(const Iteration& iteration) const;
   double computed_sequences(const Iteration& iteration) const;  // of a decode step, with padding
 

@@ -31,15 +31,19 @@ struct BlockUse {
   Seconds waited, waited_low, waited_high;  // of receives
 };
 
-std::vector<BlockUse> block_uses(const Plan& plan, const PricedPlan& priced, std::size_t program) {
+// `times`: how many alike each action stands for; 1 where it is empty.
+std::vector<BlockUse> block_uses(const Plan& plan, const PricedPlan& priced, std::size_t program,
+                                 const std::vector<double>& times = {}) {
   std::vector<BlockUse> uses(priced.blocks.size());
   const auto& actions = plan.programs[program].actions;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     BlockUse& use = uses[priced.block_of[program][i]];
-    if (use.count++ == 0) use.first_start = priced.expected.programs[program].start[i];
+    const double n = times.empty() ? 1 : times[i];
+    if (use.count == 0) use.first_start = priced.expected.programs[program].start[i];
+    use.count += n;
     if (actions[i].peer < 0 || actions[i].stream == kSendStream) continue;
     const auto waited = [&](const Execution& e) {
-      return e.programs[program].end[i] - e.programs[program].start[i];
+      return (e.programs[program].end[i] - e.programs[program].start[i]) * n;
     };
     use.waited += waited(priced.expected);
     use.waited_low += waited(priced.low);
@@ -220,9 +224,12 @@ std::vector<std::int64_t> shown_tokens(const Scenario& scenario) {
 
 // Lets the tokens between those shown take their time, too: prices change slowly with the length, so each
 // lies on the line between its neighbours. What comes later is shifted. Returns how long each token takes.
-std::vector<Seconds> add_tokens_between(const std::vector<Section>& sections,
-                                        const std::vector<std::int64_t>& shown, Execution& execution) {
-  ExecutedProgram& times = execution.programs.front();
+struct TokensBetween {
+  std::vector<Seconds> durations;
+  Seconds shift;  // of the last
+};
+TokensBetween add_tokens_between(const std::vector<Section>& sections, const std::vector<std::int64_t>& shown,
+                                 ExecutedProgram& times) {
   std::vector<Seconds> tokens;
   Seconds shift, last_period, last_end;
   for (std::size_t k = 0; k < sections.size(); ++k) {
@@ -244,29 +251,42 @@ std::vector<Seconds> add_tokens_between(const std::vector<Section>& sections,
     tokens.push_back(duration);
     last_period = period;
   }
-  execution.duration += shift;
+  return {std::move(tokens), shift};
+}
+
+// Of all programs; the first one's tokens.
+std::vector<Seconds> add_tokens_between(const Plan& plan, const std::vector<std::int64_t>& shown,
+                                        Execution& execution) {
+  std::vector<Seconds> tokens;
+  Seconds latest;
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+    TokensBetween between = add_tokens_between(plan.programs[p].sections, shown, execution.programs[p]);
+    latest = std::max(latest, between.shift);
+    if (p == 0) tokens = std::move(between.durations);
+  }
+  execution.duration += latest;
   return tokens;
 }
 
 // Each token shown stands for half of those between it and its neighbours.
 std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& priced,
-                                         const std::vector<std::int64_t>& shown) {
-  std::vector<BlockUse> uses = block_uses(plan, priced, 0);
-  const std::vector<Section>& sections = plan.programs.front().sections;
+                                         const std::vector<std::int64_t>& shown, std::size_t program) {
+  const std::vector<Section>& sections = plan.programs[program].sections;
+  std::vector<double> times(plan.programs[program].actions.size());
   for (std::size_t k = 0; k < sections.size(); ++k) {
     const std::int64_t before = k > 0 ? shown[k - 1] : shown[k] - 1;
     const std::int64_t after = k + 1 < shown.size() ? shown[k + 1] : shown[k] + 1;
-    const double more = static_cast<double>(after - before) / 2 - 1;
-    for (std::size_t a = sections[k].begin; a < sections[k].end; ++a)
-      uses[priced.block_of.front()[a]].count += more;
+    std::fill(times.begin() + static_cast<std::ptrdiff_t>(sections[k].begin),
+              times.begin() + static_cast<std::ptrdiff_t>(sections[k].end),
+              static_cast<double>(after - before) / 2);
   }
-  return uses;
+  return block_uses(plan, priced, program, times);
 }
 
-// The band of a step whose operations were timed one by one on the machine that runs it, where it runs them one
-// after the other: what is wrong about a kind is wrong wherever it runs, but kinds err independently of each
-// other, and with all of them the machine itself, which counts as the same within kSteadyWithin either way
-// (nine tenths of an even distribution over that).
+// The band of a step whose operations were timed one by one on the machine that runs it, where it runs them
+// one after the other: what is wrong about a kind is wrong wherever it runs, but kinds err independently of
+// each other, and with all of them the machine itself, which counts as the same within kSteadyWithin either
+// way (nine tenths of an even distribution over that).
 void set_band_of_samples(const Calibration* calibration, Report& report) {
   if (!calibration || calibration->samples.empty() || calibration->gpu) return;
   struct Ends {
@@ -292,25 +312,25 @@ void set_band_of_samples(const Calibration* calibration, Report& report) {
 Report predict_generation(const Scenario& scenario, const Calibration* calibration) {
   GenerationPlan generation = make_generation_blocks(scenario);
   const std::vector<std::int64_t> shown = shown_tokens(scenario);
-  Program program{.role = "target", .actions = {}, .sections = {}};
-  for (const std::int64_t token : shown) append_token(generation, token, program);
-  generation.plan.programs.push_back(std::move(program));
+  generation.plan.programs = generation_programs(scenario);
+  for (const std::int64_t token : shown) append_token(generation, token, generation.plan.programs);
   const Plan& plan = generation.plan;
   PricedPlan priced = price_plan(plan, scenario.hardware, calibration);
-  const std::vector<Section>& sections = plan.programs.front().sections;
 
   Report report = report_of(plan, scenario.hardware, calibration);
-  for (const Seconds duration : add_tokens_between(sections, shown, priced.expected))
+  for (const Seconds duration : add_tokens_between(plan, shown, priced.expected))
     report.tokens.push_back({.index = static_cast<std::int64_t>(report.tokens.size()),
                              .token = -1,
                              .text = "",
                              .duration = duration});
-  for (Execution* end : {&priced.low, &priced.high}) add_tokens_between(sections, shown, *end);
+  for (Execution* end : {&priced.low, &priced.high}) add_tokens_between(plan, shown, *end);
   report.step_time = priced.expected.duration;
   report.step_low = priced.low.duration;
   report.step_high = priced.high.duration;
-  add_rows(plan, priced, RowNumbers(plan, priced.blocks), uses_of_all_tokens(plan, priced, shown),
-           Exposure(plan, priced, SendsCount::not_at_all), 0, report.rows);
+  const RowNumbers numbers(plan, priced.blocks);
+  const Exposure exposure(plan, priced, SendsCount::not_at_all);
+  for (std::size_t p = 0; p < plan.programs.size(); ++p)
+    add_rows(plan, priced, numbers, uses_of_all_tokens(plan, priced, shown, p), exposure, p, report.rows);
   set_band_of_samples(calibration, report);
   MemoryOfStages memory = plan_memory_of_stages(plan);
   report.memory = std::move(memory.ledger);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/layer_division.h"
 #include "sim/plan/programs.h"
 
 namespace sim {
@@ -172,6 +173,80 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
   return block;
 }
 
+// What stages send each other. The batch goes from stage to stage as a whole.
+void add_transfers(PlanBuilder& b, const GenerationBuffers& r, GenerationPlan& generation) {
+  if (b.groups().pipeline < 0) return;
+  const auto add = [&](const char* name, OpKind kind, DType dtype, const Operand& operand) {
+    return b.add(
+        {name,
+         list_of(
+             {.id = name, .kind = kind, .dtype = dtype, .operands = {operand}, .group = b.groups().pipeline}),
+         BlockRole::transfer});
+  };
+  const DType stored = b.types().stored;
+  generation.send_activation = add("pipeline.activation.send", OpKind::send, stored, reads(r.residual));
+  generation.receive_activation =
+      add("pipeline.activation.receive", OpKind::receive, stored, writes(r.residual));
+  generation.send_tokens = add("pipeline.tokens.send", OpKind::send, DType::int32, reads(r.next_tokens));
+  generation.receive_tokens =
+      add("pipeline.tokens.receive", OpKind::receive, DType::int32, writes(r.next_tokens));
+}
+
+// One stage's part of a section.
+class SectionWriter {
+ public:
+  SectionWriter(const GenerationPlan& generation, std::int64_t token, std::int32_t stage, Program& program)
+      : generation_(generation), stage_(stage), program_(program) {
+    const Workload& w = generation.plan.scenario.workload;
+    const std::int64_t length = w.prompt_length + token;
+    phase_ = token == 0 ? Phase::prefill : Phase::decode;
+    variables_ = {
+        .batch = w.batch_size, .query_length = token == 0 || !w.kv_cache ? length : 1, .kv_length = length};
+  }
+
+  void write() {
+    const Scenario& scenario = generation_.plan.scenario;
+    const std::int32_t last = scenario.strategy.pipeline_parallel - 1;
+    const std::vector<BlockId>& layers = phase_ == Phase::prefill ? generation_.prefill : generation_.decode;
+    const auto all = static_cast<std::int32_t>(layers.size());
+    const LayerRange own = last > 0 ? layers_of(scenario, stage_) : LayerRange{0, all};
+    if (stage_ == 0)
+      add(generation_.embedding, 0);
+    else
+      receive(generation_.receive_activation, own.first, stage_ - 1);
+    for (std::int32_t l = own.first; l < own.last; ++l) add(layers[static_cast<std::size_t>(l)], l);
+    if (stage_ < last) {
+      send(generation_.send_activation, own.last, stage_ + 1);
+      receive(generation_.receive_tokens, all, last);
+      return;
+    }
+    add(generation_.head, all);
+    for (std::int32_t other = 0; other < last; ++other) send(generation_.send_tokens, all, other);
+  }
+
+ private:
+  Action& add(BlockId block, std::int32_t layer) {
+    program_.actions.push_back({.block = block, .phase = phase_, .layer = layer, .variables = variables_});
+    return program_.actions.back();
+  }
+  void receive(BlockId block, std::int32_t layer, std::int32_t from) { add(block, layer).peer = from; }
+  // What is sent has been computed by the last action of the compute stream.
+  void send(BlockId block, std::int32_t layer, std::int32_t to) {
+    auto computed = static_cast<std::int32_t>(program_.actions.size()) - 1;
+    while (program_.actions[static_cast<std::size_t>(computed)].stream != kComputeStream) --computed;
+    Action& action = add(block, layer);
+    action.stream = kSendStream;
+    action.wait = computed;
+    action.peer = to;
+  }
+
+  const GenerationPlan& generation_;
+  std::int32_t stage_;
+  Program& program_;
+  Phase phase_{};
+  Variables variables_;
+};
+
 }  // namespace
 
 GenerationPlan make_generation_blocks(const Scenario& scenario) {
@@ -196,38 +271,41 @@ GenerationPlan make_generation_blocks(const Scenario& scenario) {
       model.has_latent_attention() && scenario.workload.kv_cache && scenario.workload.max_new_tokens > 1;
   generation.decode = decodes_otherwise ? add_layers(true) : generation.prefill;
   generation.head = b.add(head(b, parameters, buffers));
+  add_transfers(b, buffers, generation);
   generation.plan = b.take();
   return generation;
 }
 
-void append_token(const GenerationPlan& generation, std::int64_t token, Program& program) {
-  const Workload& w = generation.plan.scenario.workload;
-  const std::vector<BlockId>& layers = token == 0 ? generation.prefill : generation.decode;
-  const Phase phase = token == 0 ? Phase::prefill : Phase::decode;
-  const std::int64_t length = w.prompt_length + token;
-  const Variables variables{
-      .batch = w.batch_size, .query_length = token == 0 || !w.kv_cache ? length : 1, .kv_length = length};
-  const std::size_t begin = program.actions.size();
-  const auto run = [&](BlockId block, std::size_t layer) {
-    program.actions.push_back(
-        {.block = block, .phase = phase, .layer = static_cast<std::int32_t>(layer), .variables = variables});
-  };
-  run(generation.embedding, 0);
-  for (std::size_t l = 0; l < layers.size(); ++l) run(layers[l], l);
-  run(generation.head, layers.size());
-  program.sections.push_back(
-      {token == 0 ? "prefill" : "token " + std::to_string(token), begin, program.actions.size()});
+std::vector<Program> generation_programs(const Scenario& scenario) {
+  std::vector<Program> programs;
+  const std::int32_t stages = scenario.strategy.pipeline_parallel;
+  for (std::int32_t stage = 0; stage < stages; ++stage)
+    programs.push_back(
+        {.role = stages == 1 ? "target" : "stage " + std::to_string(stage), .actions = {}, .sections = {}});
+  return programs;
+}
+
+void append_token(const GenerationPlan& generation, std::int64_t token, std::vector<Program>& programs) {
+  for (std::size_t stage = 0; stage < programs.size(); ++stage) {
+    Program& program = programs[stage];
+    const std::size_t begin = program.actions.size();
+    SectionWriter(generation, token, static_cast<std::int32_t>(stage), program).write();
+    program.sections.push_back(
+        {token == 0 ? "prefill" : "token " + std::to_string(token), begin, program.actions.size()});
+  }
 }
 
 Plan make_generation_plan(const Scenario& scenario) {
   GenerationPlan generation = make_generation_blocks(scenario);
   const auto tokens = static_cast<std::size_t>(scenario.workload.max_new_tokens);
-  Program program{.role = "target", .actions = {}, .sections = {}};
-  program.sections.reserve(tokens);
-  program.actions.reserve(tokens * (generation.prefill.size() + 2));
+  std::vector<Program> programs = generation_programs(scenario);
+  for (Program& program : programs) {
+    program.sections.reserve(tokens);
+    program.actions.reserve(tokens * (generation.prefill.size() / programs.size() + 3));
+  }
   for (std::int64_t token = 0; token < scenario.workload.max_new_tokens; ++token)
-    append_token(generation, token, program);
-  generation.plan.programs.push_back(std::move(program));
+    append_token(generation, token, programs);
+  generation.plan.programs = std::move(programs);
   return std::move(generation.plan);
 }
 

@@ -501,12 +501,11 @@ class Checker {
     const auto only_training = [this](const char* field, bool used) {
       if (used)
         add(field,
-            "divides training; generation is divided by tensor_parallel alone, experts also by "
-            "expert_parallel");
+            "divides training; generation is divided by tensor_parallel and pipeline_parallel, experts also "
+            "by expert_parallel");
     };
     // Copies of all but the experts, each with sequences of its own.
     only_training("strategy.data_parallel", s.data_parallel > 1 && s.expert_parallel == 1);
-    only_training("strategy.pipeline_parallel", s.pipeline_parallel > 1);
     only_training("strategy.context_parallel", s.context_parallel > 1);
     only_training("strategy.virtual_pipeline", s.virtual_pipeline > 1);
     only_training("strategy.sequence_parallel", s.sequence_parallel && s.tensor_parallel > 1);

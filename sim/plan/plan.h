@@ -204,8 +204,10 @@ inline constexpr std::string_view next_tokens = "next_tokens";  // int32 (batch)
 // train: a program for each pipeline stage, "stage 0", ...; one section "step": forward and backward of each
 // micro-batch in the order of the schedule (plan/schedule.h), then the optimizer. Buffers are those of one
 // rank. Ranks are numbered as strategy.rank_order says: tensor fastest, then context, data, pipeline unless
-// it says otherwise. generate: a section "prefill", then one "token k" for each further token. Without a KV
-// cache each token's section is the whole forward pass at the length reached.
+// it says otherwise. generate: a program "target", or one for each pipeline stage, with a section "prefill",
+// then one "token k" for each further token. Without a KV cache each token's section is the whole forward
+// pass at the length reached. Stages work one after the other: the batch goes from each to the next as a
+// whole, and the last sends the new tokens to all others.
 Plan make_plan(const Scenario& scenario);
 
 }  // namespace sim

@@ -30,10 +30,14 @@ struct GenerationPlan {
   Plan plan;
   BlockId embedding = -1, head = -1;
   std::vector<BlockId> prefill, decode;  // of each layer
+  // Between pipeline stages: the residual stream to the next one, new tokens from the last to all others.
+  BlockId send_activation = -1, receive_activation = -1, send_tokens = -1, receive_tokens = -1;
 };
 GenerationPlan make_generation_blocks(const Scenario& scenario);
-// Appends the section that makes a token, from 0 on; the first is the prefill.
-void append_token(const GenerationPlan& generation, std::int64_t token, Program& program);
+// Programs without actions, one for each pipeline stage.
+std::vector<Program> generation_programs(const Scenario& scenario);
+// Appends to each stage's program the section that makes a token, from 0 on; the first is the prefill.
+void append_token(const GenerationPlan& generation, std::int64_t token, std::vector<Program>& programs);
 
 Plan make_training_plan(const Scenario& scenario);
 Plan make_generation_plan(const Scenario& scenario);

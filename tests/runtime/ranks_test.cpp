@@ -166,19 +166,33 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "Generation by several ranks gives one rank's tokens: dense, few key-value heads, experts; any batch") {
+    "Generation by several ranks gives one rank's tokens: dense, few key-value heads, experts, hybrids; any "
+    "batch") {
   const auto batch = GENERATE(1, 3);
   const auto temperature = GENERATE(0.0f, 1.0f);
   sim::Model few_heads = tests::small_llama();
   few_heads.num_attention_heads = 8;
+  few_heads.num_hidden_layers = 5;
   few_heads.vocab_size = 301;
-  const auto [model, tensor, experts] =
-      GENERATE_COPY(table<sim::Model, int, int>({{tests::small_gpt(), 2, 1},
-                                                 {few_heads, 4, 1},
-                                                 {tests::small_llama(), 2, 1},
-                                                 {tests::small_experts(), 2, 1},
-                                                 {tests::small_experts(), 1, 2}}));
-  CAPTURE(model.name, tensor, experts, batch, temperature);
+  sim::Model tied = tests::small_gpt();
+  tied.num_hidden_layers = 4;
+  tied.tie_word_embeddings = true;
+  sim::Model deep_experts = tests::small_experts();
+  deep_experts.num_hidden_layers = 4;
+  const auto [model, tensor, pipeline, experts] =
+      GENERATE_COPY(table<sim::Model, int, int, int>({{tests::small_gpt(), 2, 1, 1},
+                                                      {few_heads, 4, 1, 1},
+                                                      {tests::small_llama(), 2, 1, 1},
+                                                      {tests::small_experts(), 2, 1, 1},
+                                                      {tests::small_experts(), 1, 1, 2},
+                                                      {tied, 1, 2, 1},
+                                                      {tied, 1, 4, 1},
+                                                      {few_heads, 2, 3, 1},
+                                                      {few_heads, 4, 2, 1},
+                                                      {deep_experts, 1, 2, 2},
+                                                      {deep_experts, 2, 2, 1},
+                                                      {tests::small_hybrid(), 1, 2, 1}}));
+  CAPTURE(model.name, tensor, pipeline, experts, batch, temperature);
   sim::Scenario s = tests::generation(model, 12, batch);
   runtime::GenerateSettings settings;
   settings.prompt = {1, 2, 3, 5, 8};
@@ -186,6 +200,7 @@ TEST_CASE(
   settings.device.threads = 1;
   const runtime::Generation one = runtime::generate(s, tests::drawn(model), settings, {}, {});
   s.strategy.tensor_parallel = tensor;
+  s.strategy.pipeline_parallel = pipeline;
   s.strategy.data_parallel = s.strategy.expert_parallel = experts;
   s.workload.expert_imbalance = experts;
   on_node_of_eight(s);
@@ -197,6 +212,9 @@ TEST_CASE(
   });
   REQUIRE(one.tokens[0].size() == 12);
   for (const runtime::Generation& of_rank : ranks) CHECK(of_rank.tokens == one.tokens);
+  REQUIRE(ranks[0].first_logits.size() == one.first_logits.size());
+  for (std::size_t i = 0; i < one.first_logits.size(); ++i)
+    CHECK_THAT(ranks[0].first_logits[i], Catch::Matchers::WithinAbs(one.first_logits[i], 1e-4));
 }
 
 TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {

@@ -13,6 +13,7 @@ TEST_CASE("a long generation is predicted as the plan of all its tokens is, to o
   const char* model = GENERATE("gpt2-124m", "gpt-oss-20b", "deepseek-v2-lite");
   const char* implementation = GENERATE("ridgepoint", "transformers_eager");
   const bool kv_cache = GENERATE(true, false);
+  const int stages = GENERATE(1, 3);
   Scenario s;
   s.model = load_model_preset(model);
   s.hardware = load_hardware_preset("h100-sxm");
@@ -22,7 +23,8 @@ TEST_CASE("a long generation is predicted as the plan of all its tokens is, to o
   s.workload.max_new_tokens = 400;
   s.workload.batch_size = 3;
   s.workload.kv_cache = kv_cache;
-  CAPTURE(model, implementation, kv_cache);
+  s.strategy.pipeline_parallel = stages;
+  CAPTURE(model, implementation, kv_cache, stages);
   const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
   const Report quick = predict(s, &*calibration);
   const Report whole = predict(make_plan(s), s.hardware, &*calibration);
@@ -64,6 +66,10 @@ TEST_CASE("a long generation is predicted as the plan of all its tokens is, to o
     return peak;
   };
   CHECK(most(quick) == most(whole));
-  CHECK(near(quick.memory_timeline.front().time.value, whole.memory_timeline.front().time.value));
+  // A later stage has its first point, the largest of an interval, somewhere in the first tokens.
+  if (stages == 1)
+    CHECK(near(quick.memory_timeline.front().time.value, whole.memory_timeline.front().time.value));
+  for (const Report* report : {&quick, &whole})
+    CHECK(report->memory_timeline.front().time < report->step_time * 0.05);
   CHECK(quick.memory_timeline.back().time > quick.step_time * 0.99);
 }

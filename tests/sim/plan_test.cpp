@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "sim/cost/predict.h"
 #include "sim/cost/work.h"
 #include "sim/plan/check.h"
 #include "sim/plan/legality.h"
@@ -163,7 +164,8 @@ TEST_CASE("a head in n chunks has the FLOPs of one, and moves its weight and the
     return std::pair{sum, operations};
   };
   const auto [whole, operations] = head_work(1);
-  const std::int64_t weight = s.model.vocab_size * s.model.hidden_size * 2;  // bytes; as many its gradient has
+  const std::int64_t weight =
+      s.model.vocab_size * s.model.hidden_size * 2;  // bytes; as many its gradient has
   for (const int chunks : {2, 8}) {
     const auto [parts, operations_of_parts] = head_work(chunks);
     CHECK(parts.flops.value == Approx(whole.flops.value).epsilon(1e-12));
@@ -187,6 +189,41 @@ TEST_CASE("generation has a section for each token; without a KV cache each is t
     CHECK(first.variables.kv_length == 100 + static_cast<std::int64_t>(t));
     CHECK(first.variables.query_length == (t == 0 ? 100 : kv_cache ? 1 : first.variables.kv_length));
   }
+}
+
+TEST_CASE(
+    "stages of a generation run each layer once a token, one stage after the other, and hear each token") {
+  Scenario s = test::generation(test::llama_8b(), 100, 5, true);
+  s.hardware.node_link = gb_per_s(100);
+  s.hardware.devices_per_node = 8;
+  s.strategy.pipeline_parallel = GENERATE(2, 3, 5);
+  const Plan plan = make_plan(s);
+  CHECK(check(plan).empty());
+  REQUIRE(std::ssize(plan.programs) == s.strategy.pipeline_parallel);
+  for (std::size_t token = 0; token < 5; ++token) {
+    std::vector<std::int32_t> layers;
+    int sampled = 0, heard = 0;
+    for (const Program& program : plan.programs) {
+      REQUIRE(program.sections.size() == 5);
+      const Section& section = program.sections[token];
+      for (std::size_t a = section.begin; a < section.end; ++a) {
+        const Action& action = program.actions[a];
+        const Block& block = plan.blocks[static_cast<std::size_t>(action.block)];
+        if (block.role == BlockRole::layer) layers.push_back(action.layer);
+        if (block.role == BlockRole::head) ++sampled;
+        if (block.name == "pipeline.tokens.receive") ++heard;
+      }
+    }
+    CHECK(std::is_sorted(layers.begin(), layers.end()));
+    CHECK(std::ssize(layers) == s.model.num_hidden_layers);
+    CHECK(sampled == 1);
+    CHECK(heard == s.strategy.pipeline_parallel - 1);
+  }
+  // One after the other: no token is there sooner than its layers, and its messages, take in turn.
+  const Report staged = predict(plan, s.hardware, nullptr);
+  s.strategy.pipeline_parallel = 1;
+  const Report alone = predict(make_plan(s), s.hardware, nullptr);
+  CHECK(staged.step_time > alone.step_time);
 }
 
 TEST_CASE("a scenario that cannot be is refused with the field that says so") {

@@ -68,10 +68,10 @@ TEST_CASE("a scenario that says one wrong thing gets a problem beside that field
       {"strategy.tensor_parallel", [](Scenario& s) { s.strategy.tensor_parallel = 3; }},  // of 32 heads
       {"strategy.tensor_parallel", [](Scenario& s) { s.strategy.tensor_parallel = 64; }},
       {"strategy.pipeline_parallel", [](Scenario& s) { s.strategy.pipeline_parallel = 33; }},  // of 32 layers
-      {"strategy.pipeline_parallel",
+      {"strategy.context_parallel",
        [](Scenario& s) {
          s.workload.task = sim::Task::generate;
-         s.strategy.pipeline_parallel = 2;
+         s.strategy.context_parallel = 2;
        }},
       {"strategy.virtual_pipeline",
        [](Scenario& s) {
