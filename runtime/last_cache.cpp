@@ -1,26 +1,18 @@
 #include "runtime/last_cache.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <string>
-#include <vector>
+
+#include "runtime/machine_files.h"
 
 namespace runtime {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 // "32768K", "4M"; 0 where it is neither.
 std::int64_t bytes_in(const std::string& text) {
@@ -29,16 +21,6 @@ std::int64_t bytes_in(const std::string& text) {
   if (error != std::errc{} || number < 0) return 0;
   const std::string unit(end, text.data() + text.size());
   return unit == "K" ? number << 10 : unit == "M" ? number << 20 : unit.empty() ? number : 0;
-}
-
-std::vector<int> own_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> numbers;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) numbers.push_back(cpu);
-  return numbers;
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "runtime/error.h"
 #include "runtime/formats/atomic_file.h"
 #include "runtime/formats/set_aside.h"
+#include "runtime/machine_files.h"
 #include "sim/file_text.h"
 #include "sim/scenario/preset.h"
 
@@ -25,13 +26,6 @@ namespace runtime {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 // A control group's limit in bytes; "max" (version 2) and files that are not there mean none.
 std::int64_t limit_in(const fs::path& file) {

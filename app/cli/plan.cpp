@@ -1,7 +1,6 @@
 // ridgepoint plan: searches strategies of training, or ways to serve, alone or spread over the processes that
 // mpirun started; what is finished goes to a journal.
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -18,6 +17,7 @@
 #include "app/cli/interrupt.h"
 #include "app/cli/plan_output.h"
 #include "runtime/error.h"
+#include "runtime/machine_files.h"
 #include "runtime/process_group.h"
 #include "runtime/spread_work.h"
 #include "runtime/work_journal.h"
@@ -40,10 +40,7 @@ struct Piece {
 // Threads of this process, where others that were started with it compute too.
 int threads_of(const PlanFlags& flags) {
   if (flags.threads > 0) return static_cast<int>(std::min<std::int64_t>(flags.threads, 1024));
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const int cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-  return std::max(1, cpus / runtime::launched().on_this_machine);
+  return std::max(1, static_cast<int>(runtime::own_cpus().size()) / runtime::launched().on_this_machine);
 }
 
 std::int64_t looked_at(const PlanFound& found) {

@@ -22,6 +22,7 @@
 #include "app/cli/interrupt.h"
 #include "app/cli/progress.h"
 #include "runtime/error.h"
+#include "runtime/machine_files.h"
 #include "runtime/process_group.h"
 #include "runtime/socket_ranks.h"
 
@@ -43,16 +44,6 @@ std::optional<int> number_in_environment(const char* variable) {
   int value = 0;
   const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
   return error == std::errc() && end == view.data() + view.size() ? std::optional(value) : std::nullopt;
-}
-
-std::vector<int> cores_of_this_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-      if (CPU_ISSET(core, &set)) cores.push_back(core);
-  return cores;
 }
 
 // Consecutive ones; where there are fewer cores than ranks, some share one.
@@ -133,7 +124,7 @@ ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
   const std::vector<std::string> arguments = own_command_line();
   std::vector<pid_t> children;
   pid_t group = 0;
-  const std::vector<int> cores = cores_of_this_process();
+  const std::vector<int> cores = runtime::own_cpus();
   const auto n = static_cast<int>(cores.size());
   to_stderr(fmt::format("{} ranks on {} core{} of this machine: {}\n", ranks, n, n == 1 ? "" : "s",
                         n >= ranks ? fmt::format("{} to {} each", n / ranks, (n + ranks - 1) / ranks)
@@ -181,7 +172,7 @@ std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::De
   // Who starts processes together on a machine is the parent of all of them.
   std::unique_ptr<runtime::Transport> transport =
       runtime::join_socket_ranks(job.rank, job.size, std::to_string(getppid()), kPatience);
-  const std::vector<int> cores = share_of(cores_of_this_process(), job.rank, job.size);
+  const std::vector<int> cores = share_of(runtime::own_cpus(), job.rank, job.size);
   keep_to(cores);
   if (device.threads == 0) device.threads = static_cast<int>(cores.size());
   return transport;
