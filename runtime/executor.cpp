@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <set>
@@ -228,6 +229,7 @@ void Executor::part_what_overlaps() {
 SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
   bind(section);
   device_.begin(settings);
+  began_ = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   device_.record(0);
   std::vector<bool> was_fused(bound_.size(), false);  // into the one before
   for (std::size_t i = 0; i < bound_.size();) {
@@ -257,6 +259,19 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
     if (was_fused[i]) timing.fused_into[row] = spent_by;
   }
   return timing;
+}
+
+std::vector<ActionSpan> Executor::action_spans() const {
+  std::vector<ActionSpan> spans;
+  const sim::Action* current = nullptr;
+  for (std::size_t i = 0; i + 1 < stamps_.size() && i < bound_.size(); ++i) {
+    if (bound_[i].action != current) {
+      current = bound_[i].action;
+      spans.push_back({static_cast<std::size_t>(current - program_.actions.data()), stamps_[i], 0});
+    }
+    spans.back().end = stamps_[i + 1];
+  }
+  return spans;
 }
 
 double Executor::run_whole(std::size_t section, const RunSettings& settings) {

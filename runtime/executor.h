@@ -38,6 +38,12 @@ struct SectionTiming {
   std::vector<std::size_t> fused_into;
 };
 
+// When an action of the section ran, in seconds since its first operation began.
+struct ActionSpan {
+  std::size_t action = 0;  // of the program
+  double start = 0, end = 0;
+};
+
 class Executor {
  public:
   // The arguments outlive the executor. Throws NoDevice where the device lacks an operation's kernel.
@@ -74,6 +80,10 @@ class Executor {
 
   // The time stamps of the last run()'s operations, in seconds, one more than operations.
   std::span<const double> stamps() const { return stamps_; }
+  // The last run()'s actions in the order in which they ran, and when it began by the steady clock, in
+  // seconds.
+  std::vector<ActionSpan> action_spans() const;
+  double began() const { return began_; }
 
  private:
   struct Bound {
@@ -154,6 +164,7 @@ class Executor {
   std::vector<const Bound*> begun_sums_;
   std::map<std::pair<std::int32_t, std::int32_t>, ExpertRows> expert_rows_;  // by layer and micro-batch
   std::vector<double> stamps_;
+  double began_ = 0;
   std::vector<Captured> captured_;  // by number
 
   RunSettings queue_settings_;

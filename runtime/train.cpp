@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <numbers>
 #include <optional>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "runtime/hugging_face_config.h"
 #include "runtime/loss_scale.h"
 #include "runtime/measured.h"
+#include "runtime/rank_trace.h"
 #include "runtime/run.h"
 #include "runtime/text/token_data.h"
 #include "sim/plan/parameters.h"
@@ -175,6 +177,7 @@ class Trainer {
       report_.message =
           "interrupted after " + std::to_string(step) + " of " + std::to_string(settings_.steps) + " steps";
     send_rows_of_all();
+    write_trace();
     send_timeline();  // once: its points add up in a stream, and the first step's times are no step's
     emit(sim::EndEvent{report_.step_time, report_.step_low, report_.step_high, report_.message});
     return report_;
@@ -398,6 +401,15 @@ class Trainer {
     report_.step_time = own.step_time;
     report_.step_low = own.step_low;
     report_.step_high = own.step_high;
+  }
+
+  void write_trace() {
+    if (settings_.trace.empty()) return;
+    const std::vector<TracedAction> actions = gather_trace(run_);
+    if (run_.communicator().rank() > 0) return;
+    std::ofstream file(settings_.trace);
+    file << to_chrome_trace(run_.plan(), actions) << '\n';
+    if (!file.flush()) throw InputError(settings_.trace + ": the trace cannot be written there");
   }
 
   void send_timeline() {

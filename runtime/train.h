@@ -35,6 +35,7 @@ struct TrainSettings {
   // On a GPU each step after the first few is one CUDA graph, replayed. The report's rows are then of the
   // first few, the step's time of the others.
   bool replay = false;
+  std::string trace;  // file for a Chrome trace of the last step on all ranks; empty: none
   DeviceChoice device;
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
 };

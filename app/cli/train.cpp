@@ -92,6 +92,11 @@ void add_settings(CLI::App& command, runtime::TrainSettings& settings) {
   add_count(command, "--checkpoint-every", settings.checkpoint_every,
             "steps between checkpoints; 0: at the end")
       ->group(kGroup);
+  command
+      .add_option("--trace", settings.trace,
+                  "file for when each action of the last step ran on every rank, for Perfetto")
+      ->type_name("FILE.json")
+      ->group(kGroup);
   command.add_flag("--resume", settings.resume, "continue from --checkpoint, exactly")->group(kGroup);
   command.add_option("--seed", settings.seed, "of weights and data order")
       ->capture_default_str()

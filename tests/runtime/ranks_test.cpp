@@ -5,13 +5,16 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "runtime/checkpoint.h"
 #include "runtime/error.h"
 #include "runtime/generate.h"
+#include "runtime/rank_trace.h"
 #include "runtime/thread_ranks.h"
 #include "runtime/train.h"
 #include "tests/runtime/random_strategy.h"
@@ -166,7 +169,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "Generation by several ranks gives one rank's tokens: dense, few key-value heads, experts, hybrids; any "
+    "Generation by several ranks gives one rank's tokens: dense, few key-value heads, experts, hybrids, any "
     "batch") {
   const auto batch = GENERATE(1, 3);
   const auto temperature = GENERATE(0.0f, 1.0f);
@@ -215,6 +218,114 @@ TEST_CASE(
   REQUIRE(ranks[0].first_logits.size() == one.first_logits.size());
   for (std::size_t i = 0; i < one.first_logits.size(); ++i)
     CHECK_THAT(ranks[0].first_logits[i], Catch::Matchers::WithinAbs(one.first_logits[i], 1e-4));
+}
+
+TEST_CASE(
+    "Every schedule's actions run on each stage in the plan's order, none is received before it is sent, and "
+    "each rank touches the bytes that its plan says") {
+  const auto name = GENERATE_COPY(from_range(sim::schedule_names()));
+  std::size_t ran = 0;
+  for (const int stages : {2, 4})
+    for (const int chunks : {1, 2}) {
+      sim::Model model = tests::small_llama();
+      model.num_hidden_layers = 8;
+      sim::Scenario s = tests::training(model, 16, 1, 8);
+      s.strategy.pipeline_parallel = stages;
+      s.strategy.virtual_pipeline = chunks;
+      s.strategy.schedule = name;
+      on_node_of_eight(s);
+      if (!sim::validate(s).empty()) continue;
+      ++ran;
+      CAPTURE(name, stages, chunks);
+      const auto ranks = static_cast<std::size_t>(stages);
+      std::vector<sim::Bytes> planned(ranks), touched(ranks);
+      std::vector<runtime::TracedAction> trace;
+      const sim::Plan plan = sim::make_plan(s);
+      runtime::run_thread_ranks(stages, [&](runtime::Transport& transport) {
+        runtime::Communicator communicator(transport);
+        runtime::Run run(s, runtime::make_cpu_device(1), communicator);
+        run.fill_parameters(tests::drawn(model), 1);
+        runtime::RunSettings settings;
+        settings.vocabulary = run.vocabulary();
+        settings.context = run.context();
+        run.executor().run(0, settings);
+        const auto rank = static_cast<std::size_t>(transport.rank());
+        planned[rank] = run.memory().arena;
+        touched[rank] = run.executor().arena().high_water();
+        std::vector<runtime::TracedAction> actions = runtime::gather_trace(run);
+        if (rank == 0) trace = std::move(actions);
+      });
+      CHECK(touched == planned);
+
+      std::vector<std::vector<runtime::TracedAction>> of_stage(ranks);
+      for (const runtime::TracedAction& a : trace) of_stage[static_cast<std::size_t>(a.rank)].push_back(a);
+      using Message = std::tuple<std::size_t, sim::Phase, std::int32_t, std::int32_t>;  // to, what
+      std::map<Message, double> sent;
+      for (std::size_t stage = 0; stage < ranks; ++stage) {
+        REQUIRE(of_stage[stage].size() == plan.programs[stage].actions.size());
+        bool in_order = true;
+        for (std::size_t i = 0; i < of_stage[stage].size(); ++i) {
+          const runtime::TracedAction& a = of_stage[stage][i];
+          in_order = in_order && a.action == i && a.end >= a.start &&
+                     (i == 0 || a.start >= of_stage[stage][i - 1].start);
+          const sim::Action& action = plan.programs[stage].actions[i];
+          if (action.stream == sim::kSendStream)
+            sent[{static_cast<std::size_t>(action.peer), action.phase, action.micro_batch, action.chunk}] =
+                a.start;
+        }
+        CHECK(in_order);
+      }
+      std::size_t received = 0;
+      for (std::size_t stage = 0; stage < ranks; ++stage)
+        for (const runtime::TracedAction& a : of_stage[stage]) {
+          const sim::Action& action = plan.programs[stage].actions[a.action];
+          if (action.peer < 0 || action.stream == sim::kSendStream) continue;
+          const auto message = sent.find({stage, action.phase, action.micro_batch, action.chunk});
+          REQUIRE(message != sent.end());
+          ++received;
+          // Clocks are the same here, but for what their comparison takes.
+          CHECK(a.end > message->second - 1e-3);
+        }
+      CHECK(received == sent.size());
+      CHECK(received > 0);
+    }
+  CHECK(ran > 0);
+}
+
+TEST_CASE("A trace has a process for each rank, and in it all that the rank's stage runs in a step") {
+  const TemporaryFolder folder;
+  runtime::TrainSettings settings = settings_for(folder);
+  settings.steps = 2;
+  settings.trace = (folder.path() / "trace.json").string();
+  sim::Model model = tests::small_llama();
+  model.num_hidden_layers = 4;
+  sim::Scenario s = tests::training(model, 16, 1, 8);
+  s.strategy.pipeline_parallel = s.strategy.data_parallel = 2;
+  on_node_of_eight(s);
+  train_on_ranks(s, settings);
+  std::ifstream file(settings.trace);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  std::map<int, std::size_t> spans;
+  std::map<int, std::string> names;
+  double earliest = 1e9;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    const int rank = event.at("pid");
+    if (event.at("ph") == "X") {
+      ++spans[rank];
+      earliest = std::min(earliest, event.at("ts").get<double>());
+      CHECK(event.at("dur").get<double>() >= 0);
+    } else if (event.at("name") == "process_name") {
+      names[rank] = event.at("args").at("name");
+    }
+  }
+  const sim::Plan plan = sim::make_plan(s);
+  REQUIRE(spans.size() == 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto stage = static_cast<std::size_t>(sim::place_of_rank(s.strategy, rank).pipeline);
+    CHECK(spans[rank] == plan.programs[stage].actions.size());
+    CHECK(names[rank] == "rank " + std::to_string(rank) + ", stage " + std::to_string(stage));
+  }
+  CHECK(earliest == 0);
 }
 
 TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {

@@ -1,0 +1,122 @@
+#include "runtime/rank_trace.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "sim/plan/ranks.h"
+
+namespace runtime {
+namespace {
+
+// What one rank tells of an action.
+struct Span {
+  double action = 0, start = 0, end = 0;
+};
+
+constexpr int kRounds = 8;
+constexpr MessageTag kAsk = MessageTag{3} << 60, kAnswer = kAsk + 1;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// How far this rank's clock is ahead of rank 0's.
+double ahead_of_first(Communicator& communicator) {
+  double theirs = 0;
+  const MutableBytes answer = std::as_writable_bytes(std::span(&theirs, 1));
+  if (communicator.rank() == 0) {
+    for (std::int32_t rank = 1; rank < communicator.size(); ++rank)
+      for (int round = 0; round < kRounds; ++round) {
+        communicator.receive(rank, kAsk, answer);
+        const double own = now();
+        communicator.send(rank, kAnswer, std::as_bytes(std::span(&own, 1)));
+      }
+    return 0;
+  }
+  double quickest = std::numeric_limits<double>::infinity(), ahead = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const double asked = now();
+    communicator.send(0, kAsk, std::as_bytes(std::span(&asked, 1)));
+    communicator.receive(0, kAnswer, answer);
+    const double answered = now();
+    if (answered - asked >= quickest) continue;
+    quickest = answered - asked;
+    ahead = (asked + answered) / 2 - theirs;
+  }
+  return ahead;
+}
+
+constexpr std::array<std::string_view, sim::kStreams> kStreamNames{"compute",     "collectives",   "sends",
+                                                                   "to the host", "from the host", "host"};
+
+const sim::Program& program_of(const sim::Plan& plan, std::int32_t rank) {
+  const std::int32_t stage = sim::place_of_rank(plan.scenario.strategy, rank).pipeline;
+  return plan.programs[static_cast<std::size_t>(stage)];
+}
+
+}  // namespace
+
+std::vector<TracedAction> gather_trace(Run& run) {
+  Communicator& communicator = run.communicator();
+  const double ahead = ahead_of_first(communicator), began = run.executor().began() - ahead;
+  std::vector<Span> own;
+  for (const ActionSpan& span : run.executor().action_spans())
+    own.push_back({static_cast<double>(span.action), began + span.start, began + span.end});
+  const auto all = communicator.gather_to_first(std::as_bytes(std::span(own)));
+  std::vector<TracedAction> actions;
+  double first = std::numeric_limits<double>::infinity();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::vector<Span> spans(all[rank].size() / sizeof(Span));
+    if (!spans.empty()) std::memcpy(spans.data(), all[rank].data(), all[rank].size());
+    for (const Span& span : spans) {
+      first = std::min(first, span.start);
+      actions.push_back(
+          {static_cast<std::int32_t>(rank), static_cast<std::size_t>(span.action), span.start, span.end});
+    }
+  }
+  for (TracedAction& action : actions) {
+    action.start -= first;
+    action.end -= first;
+  }
+  return actions;
+}
+
+std::string to_chrome_trace(const sim::Plan& plan, const std::vector<TracedAction>& actions) {
+  constexpr double kMicroseconds = 1e6;
+  nlohmann::json events = nlohmann::json::array();
+  const auto name = [&](const char* what, std::int32_t rank, std::int32_t stream, const std::string& text) {
+    events.push_back(
+        {{"ph", "M"}, {"pid", rank}, {"tid", stream}, {"name", what}, {"args", {{"name", text}}}});
+  };
+  std::set<std::pair<std::int32_t, std::int32_t>> named;
+  for (const TracedAction& traced : actions) {
+    const sim::Program& program = program_of(plan, traced.rank);
+    const sim::Action& action = program.actions[traced.action];
+    if (named.emplace(traced.rank, -1).second)
+      name("process_name", traced.rank, 0,
+           plan.programs.size() > 1 ? "rank " + std::to_string(traced.rank) + ", " + program.role
+                                    : "rank " + std::to_string(traced.rank));
+    if (named.emplace(traced.rank, action.stream).second)
+      name("thread_name", traced.rank, action.stream,
+           std::string(kStreamNames[static_cast<std::size_t>(action.stream)]));
+    events.push_back(
+        {{"ph", "X"},
+         {"pid", traced.rank},
+         {"tid", action.stream},
+         {"name", plan.blocks[static_cast<std::size_t>(action.block)].name},
+         {"cat", std::string(sim::name(action.phase))},
+         {"ts", traced.start * kMicroseconds},
+         {"dur", (traced.end - traced.start) * kMicroseconds},
+         {"args", {{"layer", action.layer}, {"micro_batch", action.micro_batch}, {"chunk", action.chunk}}}});
+  }
+  return nlohmann::json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
+}
+
+}  // namespace runtime
