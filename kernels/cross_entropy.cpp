@@ -46,7 +46,7 @@ constexpr std::int64_t kCostPerLogit = 4;
 }  // namespace
 
 void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
-                                    float scale, std::int64_t R, std::int64_t V) {
+                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words) {
   parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       float* row = logits_to_dlogits + r * V;
@@ -56,11 +56,12 @@ void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, con
         std::fill_n(row, V, 0.0f);
         continue;
       }
-      const float highest = row_max(row, V);
+      const float highest = row_max(row, words);
       const float target_logit = row[target];
-      const float sum = exponentiate(row, highest, V);
+      const float sum = exponentiate(row, highest, words);
       losses[r] = std::log(sum) - (target_logit - highest);
-      multiply(row, scale / sum, V);
+      multiply(row, scale / sum, words);
+      std::fill(row + words, row + V, 0.0f);
       row[target] -= scale;
     }
   });

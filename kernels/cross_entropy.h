@@ -13,9 +13,10 @@ struct VocabularyPart {
 namespace cpu {
 
 // logits (R, V) are replaced by the gradient: (softmax - onehot(target)) * scale. losses (R) = -log
-// p[target]. A negative target is ignored: loss 0, gradient 0.
+// p[target]. A negative target is ignored: loss 0, gradient 0. Columns from `words` on are padding: gradient
+// 0.
 void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
-                                    float scale, std::int64_t R, std::int64_t V);
+                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words);
 
 // losses only; logits are left alone.
 void cross_entropy_forward(float* losses, const float* logits, const std::int32_t* targets, std::int64_t R,

@@ -48,6 +48,7 @@ class OperationView {
   std::int64_t inner() const { return dims_.inner.value(bound_.variables); }
   std::int64_t hidden() const { return dims_.hidden; }
   std::int64_t vocab() const { return dims_.vocab; }
+  std::int64_t words() const { return dims_.words == 0 ? dims_.vocab : dims_.words; }
   std::int64_t batch() const { return bound_.variables.batch; }
   std::int64_t query_length() const { return bound_.variables.query_length; }
   float scalar() const { return bound_.operation->scalar; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/plan/builder.h"
 #include "sim/plan/ranks.h"
 
 namespace runtime {
@@ -17,7 +18,7 @@ struct Division {
   std::int64_t other = 1;  // columns of what is divided by rows, and the reverse
   bool by_columns = false;
   std::vector<Units> units;
-  bool padded = false;  // one run of units, to a multiple of the ranks
+  bool padded = false;  // one run of units: the vocabulary
 };
 
 std::optional<Division> division_of(const sim::Model& m, std::string_view parameter) {
@@ -90,8 +91,10 @@ void TensorPart::put(std::span<const float> part, std::span<float> whole) const 
   });
 }
 
-ParameterPlace parameter_place(const sim::Strategy& s, std::int32_t rank) {
+ParameterPlace parameter_place(const sim::Scenario& scenario, std::int32_t rank) {
+  const sim::Strategy& s = scenario.strategy;
   ParameterPlace place;
+  place.vocabulary = sim::held_vocabulary(scenario);
   place.tensor = {s.tensor_parallel, sim::place_of_rank(s, rank).tensor};
   const std::vector<std::int32_t> members =
       sim::members_of(s, sim::part_of(sim::expert_ranks(s), s.expert_parallel), rank);
@@ -142,15 +145,14 @@ std::optional<TensorPart> part_of_parameter(const sim::Model& model, std::string
                                             const ParameterPlace& place) {
   if (parameter.starts_with("layer.experts.")) return part_of_experts(model, parameter, place);
   const auto [ranks, rank] = place.tensor;
-  if (ranks == 1) return std::nullopt;
   const std::optional<Division> division = division_of(model, parameter);
-  if (!division) return std::nullopt;
+  if (!division || (ranks == 1 && !(division->padded && place.vocabulary > model.vocab_size)))
+    return std::nullopt;
   TensorPart part;
   part.by_columns = division->by_columns;
   std::int64_t whole = 0;
   for (const Units& u : division->units) {
-    const std::int64_t own =
-        division->padded ? (u.count + ranks - 1) / ranks : std::max<std::int64_t>(1, u.count / ranks);
+    const std::int64_t own = division->padded ? place.vocabulary : std::max<std::int64_t>(1, u.count / ranks);
     const std::int64_t first = std::min(u.count, division->padded ? rank * own : rank * u.count / ranks);
     part.runs.push_back({whole + first * u.size, std::min(own, u.count - first) * u.size});
     part.length += own * u.size;

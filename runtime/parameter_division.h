@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/scenario/model.h"
-#include "sim/scenario/strategy.h"
+#include "sim/scenario/scenario.h"
 
 namespace runtime {
 
@@ -36,10 +36,11 @@ struct PartPlace {
 struct ParameterPlace {
   PartPlace tensor;
   PartPlace experts, of_expert;  // among which experts are divided; that share each expert
+  std::int64_t vocabulary = 0;   // rows of embedding and head that a rank holds, with padding
 };
-ParameterPlace parameter_place(const sim::Strategy& strategy, std::int32_t rank);
+ParameterPlace parameter_place(const sim::Scenario& scenario, std::int32_t rank);
 
-// Empty where every rank holds the whole. `model` is the whole model.
+// Empty where every rank holds the whole, without padding. `model` is the whole model.
 std::optional<TensorPart> part_of_parameter(const sim::Model& model, std::string_view parameter,
                                             const ParameterPlace& place);
 

@@ -13,6 +13,7 @@
 #include "runtime/weights.h"
 #include "sim/dtype.h"
 #include "sim/format.h"
+#include "sim/plan/builder.h"
 
 namespace runtime {
 namespace {
@@ -205,9 +206,10 @@ Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, std::uni
   const auto program = static_cast<std::size_t>(place_.pipeline);
   memory_ = sim::plan_memory(plan_, program);
   require_fit(memory_, *device_);
-  if (communicator_.size() > 1) {
+  if (communicator_.size() > 1 || sim::held_vocabulary(scenario) > scenario.model.vocab_size) {
     sim::Scenario of_one = scenario;
     of_one.strategy = {};
+    of_one.implementation.vocabulary_multiple = 1;
     whole_plan_ = sim::make_plan(of_one);
     whole_memory_ = sim::plan_memory(*whole_plan_);
   }
@@ -215,9 +217,8 @@ Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, std::uni
 }
 
 kernels::VocabularyPart Run::vocabulary() const {
-  const sim::Strategy& strategy = plan_.scenario.strategy;
-  const std::int64_t all = plan_.scenario.model.vocab_size, ranks = strategy.tensor_parallel;
-  const std::int64_t own = (all + ranks - 1) / ranks, first = std::min(all, place_.tensor * own);
+  const std::int64_t all = plan_.scenario.model.vocab_size;
+  const std::int64_t own = sim::held_vocabulary(plan_.scenario), first = std::min(all, place_.tensor * own);
   return {first, std::min(own, all - first)};
 }
 
@@ -269,7 +270,7 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
   const sim::Buffer& buffer = whole_plan().buffers[static_cast<std::size_t>(whole.buffer)];
   Part part;
   part.of_tensor =
-      part_of_parameter(plan_.scenario.model, parameter_of(whole), parameter_place(strategy, rank));
+      part_of_parameter(plan_.scenario.model, parameter_of(whole), parameter_place(plan_.scenario, rank));
   part.elements =
       part.of_tensor ? static_cast<std::size_t>(part.of_tensor->elements()) : whole_elements_of(whole);
   part.count = part.elements;

@@ -132,7 +132,7 @@ class Run {
   std::unique_ptr<Communicator> alone_;
   Communicator& communicator_;
   sim::RankPlace place_;
-  std::optional<sim::Plan> whole_plan_;  // among several
+  std::optional<sim::Plan> whole_plan_;  // among several ranks, or where this one's vocabulary is padded
   sim::MemoryPlan whole_memory_;
   std::unique_ptr<Executor> executor_;
 };

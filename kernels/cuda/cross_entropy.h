@@ -5,9 +5,10 @@
 
 namespace kernels::cuda {
 
-// loss_scale: a device scalar that gradients are multiplied by, losses are not (fp16); null: 1.
+// Columns from `words` on are padding. loss_scale: a device scalar that gradients are multiplied by, losses
+// are not (fp16); null: 1.
 void cross_entropy_forward_backward(const Context& context, Tensor logits_to_dlogits, float* losses,
                                     const std::int32_t* targets, float scale, const float* loss_scale,
-                                    std::int64_t R, std::int64_t V);
+                                    std::int64_t R, std::int64_t V, std::int64_t words);
 
 }  // namespace kernels::cuda

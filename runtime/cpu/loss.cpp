@@ -52,7 +52,7 @@ constexpr CpuKernelRow kRows[] = {
        if (const BoundOperand* const all = statistics_of_parts(a))
          return loss_of_part(a, a.f32(R::logits), *all, settings);
        cpu::cross_entropy_forward_backward(a.f32(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
-                                           a.rows(), a.vocab());
+                                           a.rows(), a.vocab(), a.words());
      }},
     {K::sample,
      [](const A& a, const S& settings) {
@@ -75,7 +75,7 @@ constexpr CpuKernelRow kRows[] = {
          return cpu::narrow(a.b16(R::logits), logits.data(), a.rows() * a.vocab());
        }
        cpu::cross_entropy_forward_backward(a.b16(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
-                                           a.rows(), a.vocab());
+                                           a.rows(), a.vocab(), a.words());
      },
      sim::DType::bf16},
 };

@@ -163,7 +163,7 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::cross_entropy,
      [](const Call& c) {
        cuda::cross_entropy_forward_backward(c.context, c.tensor(0), c.f32(1), c.i32(2), c.scalar(),
-                                            &c.numbers->loss_scale, c.rows(), c.vocab());
+                                            &c.numbers->loss_scale, c.rows(), c.vocab(), c.words());
      }},
     {OpKind::sample,
      [](const Call& c) {

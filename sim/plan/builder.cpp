@@ -81,6 +81,13 @@ Model shard_of(const Model& model, const Strategy& strategy) {
   return m;
 }
 
+std::int64_t held_vocabulary(const Scenario& s) {
+  const std::int64_t ranks = has_whole_vocabulary(s) ? 1 : s.strategy.tensor_parallel;
+  const std::int64_t rows = (s.model.vocab_size + ranks - 1) / ranks;
+  const std::int64_t multiple = s.workload.task == Task::train ? s.implementation.vocabulary_multiple : 1;
+  return (rows + multiple - 1) / multiple * multiple;
+}
+
 std::vector<LayerKind> layer_kinds(const Scenario& scenario) {
   std::vector<LayerKind> kinds;
   for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l) {
@@ -104,7 +111,7 @@ int PlanBuilder::expert_data_ranks() const {
 
 PlanBuilder::PlanBuilder(const Scenario& scenario)
     : model_(shard_of(scenario.model, scenario.strategy)), types_(element_types(scenario)) {
-  if (has_whole_vocabulary(scenario)) model_.vocab_size = scenario.model.vocab_size;
+  model_.vocab_size = held_vocabulary(scenario);
   constexpr std::size_t kBuffers = 128, kBlocks = 64;  // most plans have no more
   plan_.buffers.reserve(kBuffers);
   plan_.blocks.reserve(kBlocks);

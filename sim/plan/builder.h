@@ -58,6 +58,8 @@ inline bool fuses_residual(const Scenario& s) {
 // Key-value heads are held by several ranks where there are fewer than ranks; the vocabulary is padded to a
 // multiple of the ranks.
 Model shard_of(const Model& model, const Strategy& strategy);
+// Rows of embedding and head that a rank holds, with padding.
+std::int64_t held_vocabulary(const Scenario& scenario);
 
 // Ranks that hold the same parameters and divide a step's tokens, and those of them that ZeRO divides states
 // over.

@@ -48,7 +48,7 @@ Shape shape_of(const ExtraTensor& t, const Scenario& s) {
   const double of_rows = width(t.hidden_of_rows, m.hidden_size);
   const double whole = width(t.hidden, m.hidden_size) + width(t.query, m.query_size()) +
                        width(t.key_value, m.key_value_size()) + width(t.feed_forward, m.intermediate_size) +
-                       width(t.vocabulary, m.vocab_size);
+                       width(t.vocabulary, held_vocabulary(s));
   if (of_rows > 0 && s.strategy.sequence_parallel)
     return {kRows / s.strategy.tensor_parallel,
             std::llround(of_rows + whole * static_cast<double>(s.strategy.tensor_parallel))};

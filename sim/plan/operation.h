@@ -25,6 +25,7 @@ struct Operand {
 struct Dims {
   Extent rows = 0, cols = 0, inner = 0;
   std::int64_t hidden = 0, vocab = 0;
+  std::int64_t words = 0;  // cross_entropy: columns of `vocab` before its padding; 0: all
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t groups = 0, experts = 0, chosen = 0;
   std::int64_t value_dim = 0, rope_dim = 0;

@@ -242,7 +242,9 @@ void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p,
                  const LossStatistics& statistics) {
   const Workload& w = b.scenario().workload;
   const DType type = b.types().statistic;
-  const Dims dims{.rows = r.rows, .vocab = b.model().vocab_size};
+  // Where ranks divide the vocabulary, they know how many words are theirs.
+  const std::int64_t vocab = b.model().vocab_size, words = b.scenario().model.vocab_size;
+  const Dims dims{.rows = r.rows, .vocab = vocab, .words = b.tensor_parallel() || vocab == words ? 0 : words};
   block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(r.hidden), {p.head, {}},
                                     {}, head_product(b.model(), r.rows)));
   block.operations.back().dtype = b.types().wide_product;

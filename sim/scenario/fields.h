@@ -31,7 +31,7 @@ inline constexpr std::int64_t kLongestSequence = std::int64_t{1} << 28;  // toke
 inline constexpr std::int64_t kMostSequences = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostDevices = 1 << 22;  // of a job, and of each of its degrees
 inline constexpr std::int64_t kMostPredictions = 64;   // of tokens beyond the next: a layer of its own each
-inline constexpr std::int64_t kMostHeadChunks = 1 << 10;
+inline constexpr std::int64_t kMostHeadChunks = 1 << 10, kLargestVocabularyMultiple = 1 << 12;
 inline constexpr std::int64_t kMostBucketBytes = std::int64_t{1} << 53;  // a double of a file holds them
 
 // How a number is written beside its value.
@@ -283,6 +283,7 @@ inline constexpr auto kFields<Implementation> = [] {
           "residuals are added by the product before them; else by an operation of their own"),
     field("head_chunks", &I::head_chunks, "head-chunks", "head chunks",
           "parts of a micro-batch's rows that head and loss work on in turn, so that only one's logits are stored").between(1, kMostHeadChunks).when(trains),
+    field("vocabulary_multiple", &I::vocabulary_multiple, "", "", "").between(1, kLargestVocabularyMultiple),
     field("recompute_stops_early", &I::recompute_stops_early, "", "", ""),
     field("selective_by_operation", &I::selective_by_operation, "", "", ""),
     field("recomputed_layers", &I::recomputed_layers, "", "", "").between(0, 1),

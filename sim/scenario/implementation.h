@@ -162,6 +162,9 @@ struct Implementation {
   // Head, loss and their backward pass work on so many equal parts of a micro-batch's rows, one after the
   // other, inside the backward pass: logits of one part alone are ever in memory. 1: all rows at once.
   int head_chunks = 1;
+  // In training a rank's rows of embedding and head are padded to a multiple of this, so that rows of logits
+  // begin where products load whole vectors. The loss is that of the words alone.
+  int vocabulary_multiple = 1;
   // A layer is computed again up to the last result that backward reads (plan/early_stop.h); else all of it.
   bool recompute_stops_early = false;
   // Selective recompute keeps the attention core and every second product of a layer, in their order, and

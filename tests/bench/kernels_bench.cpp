@@ -177,7 +177,7 @@ void bench_embedding_and_loss(Bench& bench, std::int64_t R, std::int64_t C, std:
             [&] { cpu::cross_entropy_forward(losses.data(), logits.data(), tokens.data(), R, V); });
   bench.run(shape("cross_entropy_forward_backward", {{"R", R}, {"V", V}}), 2 * number(R * V), 0, [&] {
     cpu::cross_entropy_forward_backward(logits.data(), losses.data(), tokens.data(),
-                                        1.0f / static_cast<float>(R), R, V);
+                                        1.0f / static_cast<float>(R), R, V, V);
   });
 }
 

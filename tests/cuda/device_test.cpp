@@ -1,5 +1,6 @@
 // Whole plans on the GPU: the device's table of kernels against the CPU's, which the parity tests
 // hold to PyTorch.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -18,13 +19,15 @@ std::unique_ptr<runtime::Device> open_gpu(bool deterministic = true) {
   return runtime::make_cuda_device({.deterministic = deterministic, .scratch = sim::Bytes{1 << 22}});
 }
 
-void fill_inputs(runtime::Run& run) {
+// `alike`: all micro-batches have the first one's tokens.
+void fill_inputs(runtime::Run& run, bool alike = false) {
   const sim::Workload& w = run.plan().scenario.workload;
   const auto count = static_cast<std::size_t>(w.micro_batch_size * w.seq_len);
   for (std::int32_t m = 0; m < w.global_batch_size / w.micro_batch_size; ++m) {
     std::vector<std::int32_t> tokens(count), targets(count);
     for (std::size_t i = 0; i < count; ++i) {
-      tokens[i] = static_cast<std::int32_t>((7 * i + 13 * static_cast<std::size_t>(m) + i * i) % 251);
+      const auto other = static_cast<std::size_t>(alike ? 0 : m);
+      tokens[i] = static_cast<std::int32_t>((7 * i + 13 * other + i * i) % 251);
       targets[i] = static_cast<std::int32_t>((5 * i + 1) % 251);
     }
     run.write(run.plan().find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens), 0, m);
@@ -64,10 +67,10 @@ std::map<std::pair<std::string, std::int32_t>, std::vector<float>> values_of(run
 
 // `whole_from`: steps from this one on are run whole, that is, captured and replayed.
 Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps = 1,
-             std::int64_t whole_from = 1000, float loss_scale = 0) {
+             std::int64_t whole_from = 1000, float loss_scale = 0, bool alike = false) {
   runtime::Run run(scenario, std::move(device));
   run.fill_parameters(tests::drawn(scenario.model), 1);
-  fill_inputs(run);
+  fill_inputs(run, alike);
   for (std::int64_t step = 1; step <= steps; ++step) {
     if (step < whole_from)
       run.executor().run(0, step_settings(step, loss_scale));
@@ -206,6 +209,57 @@ TEST_CASE(
           CHECK(parts.gradients.at(name) == gradient);
       }
     }
+}
+
+TEST_CASE(
+    "gradients accumulated in fp32 beside bf16 weights lose nothing over micro-batches, in bf16 they do",
+    "[plan]") {
+  constexpr std::int64_t kMicroBatches =
+      16;  // a power of two: each one's gradient is a sixteenth without rounding
+  const auto step = [](sim::DType gradients, std::int64_t micro_batches) {
+    sim::Scenario scenario = training(tests::small_llama(), sim::DType::bf16, sim::AttentionKind::flash);
+    scenario.model.num_hidden_layers = 1;
+    scenario.workload.global_batch_size = micro_batches;
+    scenario.implementation.gradient_dtype = gradients;
+    return step_of(scenario, open_gpu(), 1, 1000, 0, true);
+  };
+  double most = 0;
+  for (const sim::DType type : {sim::DType::fp32, sim::DType::bf16}) {
+    const Step one = step(type, 1), many = step(type, kMicroBatches);
+    for (const auto& [name, gradient] : one.gradients) {
+      CAPTURE(name.first, name.second);
+      const double lost = distance(many.gradients.at(name), gradient);
+      if (type == sim::DType::fp32)
+        CHECK(lost <= kMicroBatches * 0x1p-24);
+      else
+        most = std::max(most, lost);
+    }
+  }
+  CHECK(most > kBf16 / 4);
+}
+
+TEST_CASE("a vocabulary padded to whole vectors trains to the same losses and gradients, and pads with zeros",
+          "[plan]") {
+  for (sim::Model model : {tests::small_gpt(), tests::small_llama()}) {  // tied and not
+    model.num_hidden_layers = 1;
+    model.vocab_size = 253;
+    sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash);
+    scenario.implementation.vocabulary_multiple = 1;
+    const Step alone = step_of(scenario, open_gpu());
+    scenario.implementation.vocabulary_multiple = 128;
+    const Step padded = step_of(scenario, open_gpu());
+    CAPTURE(model.name);
+    for (std::size_t i = 0; i < alone.losses.size(); ++i)
+      CHECK(padded.losses[i] == Approx(alone.losses[i]).epsilon(kBf16));
+    for (const auto& [name, gradient] : alone.gradients) {
+      CAPTURE(name.first, name.second);
+      std::vector<float> without = padded.gradients.at(name);
+      CHECK(std::all_of(without.begin() + static_cast<std::ptrdiff_t>(gradient.size()), without.end(),
+                        [](float x) { return x == 0; }));
+      without.resize(gradient.size());
+      CHECK(distance(without, gradient) < 2 * kBf16);
+    }
+  }
 }
 
 TEST_CASE("micro-batches whose gradients add up give the gradient of one batch, to fp32's rounding",

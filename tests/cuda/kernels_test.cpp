@@ -235,10 +235,12 @@ TEST_CASE("rope on the GPU turns queries and keys as the plain loops do, and bac
 TEST_CASE(
     "cross-entropy on the GPU is as accurate as plain loops, and leaves ignored rows without gradient") {
   for (const Type type : {Type::f32, Type::bf16, Type::f16})
-    for (const std::int64_t V : {5, 64, 1003}) {
+    // Rows of whole vectors, of others, with padding behind the words, and longer than shared memory.
+    for (const auto& [V, width] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+             {5, 5}, {64, 64}, {1003, 1003}, {1003, 1024}, {27, 64}, {59999, 60032}}) {
       const std::int64_t R = 3;
       const float scale = 0.25f;
-      CAPTURE(V, static_cast<int>(type));
+      CAPTURE(V, width, static_cast<int>(type));
       const auto logits = normal_tensor(R * V, 1, type, 3);
       std::vector<std::int32_t> targets = test::random_ids(R, static_cast<std::int32_t>(V), 2);
       targets[1] = -1;
@@ -263,17 +265,25 @@ TEST_CASE(
                 ? 0
                 : std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(r * V + target)]));
       }
+      // Columns of padding hold what would outweigh all others.
+      std::vector<float> padded(static_cast<std::size_t>(R * width), 1000.0f);
+      for (std::int64_t r = 0; r < R; ++r) std::copy_n(logits.begin() + r * V, V, padded.begin() + r * width);
       std::vector<float> losses;
-      const auto gradients = in_every_order([&] {
-        DeviceArray in_place(logits, type), loss(R, Type::f32);
+      const auto results = in_every_order([&, V = V, width = width] {
+        DeviceArray in_place(padded, type), loss(R, Type::f32);
         OnGpu<std::int32_t> targets_on_gpu(targets);
         cuda::cross_entropy_forward_backward(no_scratch(), in_place, loss.f32(), targets_on_gpu.data(), scale,
-                                             nullptr, R, V);
+                                             nullptr, R, width, V);
         losses = loss.values();
         return joined({in_place.values(), losses});
       });
-      check_as_accurate_as_plain({gradients.begin(), gradients.begin() + R * V}, rounded(plain, type), exact,
-                                 type, kBackward);
+      std::vector<float> gradients;
+      for (std::int64_t r = 0; r < R; ++r) {
+        const auto row = results.begin() + r * width;
+        gradients.insert(gradients.end(), row, row + V);
+        CHECK(std::all_of(row + V, row + width, [](float x) { return x == 0; }));
+      }
+      check_as_accurate_as_plain(gradients, rounded(plain, type), exact, type, kBackward);
       for (std::size_t r = 0; r < exact_losses.size(); ++r)
         CHECK(losses[r] == Approx(exact_losses[r]).epsilon(1e-6).margin(1e-6));
     }

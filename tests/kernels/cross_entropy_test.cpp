@@ -27,7 +27,7 @@ TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops; 
       auto dlogits = logits;
       std::vector<float> losses(exact_losses.size(), NAN), losses_alone = losses;
       kernels::cpu::cross_entropy_forward_backward(dlogits.data(), losses.data(), targets.data(), scale, s.R,
-                                                   s.V);
+                                                   s.V, s.V);
       test::check_as_accurate_as_plain(losses, plain_losses, exact_losses, kForward);
       test::check_as_accurate_as_plain(dlogits, plain, exact, kBackward);
       kernels::cpu::cross_entropy_forward(losses_alone.data(), logits.data(), targets.data(), s.R, s.V);
@@ -37,6 +37,27 @@ TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops; 
         CHECK(std::all_of(dlogits.begin() + s.V, dlogits.begin() + 2 * s.V, [](float x) { return x == 0; }));
       }
     }
+}
+
+TEST_CASE("cross-entropy of padded rows is that of the words alone, and padding has no gradient") {
+  constexpr std::int64_t kRows = 3, kWords = 37, kWidth = 48;
+  auto alone = normal_tensor(kRows * kWords, 1, 5.0f);
+  auto targets = test::random_ids(kRows, kWords, 2);
+  targets[1] = -1;
+  // Columns of padding hold what would outweigh all others.
+  std::vector<float> padded(kRows * kWidth, 1000.0f);
+  for (std::int64_t r = 0; r < kRows; ++r)
+    std::copy_n(alone.begin() + r * kWords, kWords, padded.begin() + r * kWidth);
+  std::vector<float> losses(kRows), losses_alone(kRows);
+  kernels::cpu::cross_entropy_forward_backward(alone.data(), losses_alone.data(), targets.data(), 0.5f, kRows,
+                                               kWords, kWords);
+  kernels::cpu::cross_entropy_forward_backward(padded.data(), losses.data(), targets.data(), 0.5f, kRows,
+                                               kWidth, kWords);
+  CHECK(losses == losses_alone);
+  for (std::int64_t r = 0; r < kRows; ++r)
+    for (std::int64_t v = 0; v < kWidth; ++v)
+      CHECK(padded[static_cast<std::size_t>(r * kWidth + v)] ==
+            (v < kWords ? alone[static_cast<std::size_t>(r * kWords + v)] : 0.0f));
 }
 
 TEST_CASE("cross-entropy of a divided vocabulary is as accurate as of a whole one; padding has no gradient") {

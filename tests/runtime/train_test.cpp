@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "runtime/error.h"
 #include "sim/plan/recompute.h"
@@ -193,6 +194,32 @@ TEST_CASE("A head in chunks trains as one at once does, in the planned memory, w
     CHECK(held(parts) == sim::plan_memory(sim::make_plan(scenario)).arena.value);
     CHECK(held(parts) < held(whole));
   }
+}
+
+TEST_CASE("A padded vocabulary trains as one without padding, and is saved without it") {
+  namespace fs = std::filesystem;
+  sim::Model model =
+      GENERATE(tests::small_gpt(), tests::small_llama());  // learned positions and rotated ones
+  model.tie_word_embeddings = GENERATE(true, false);
+  model.vocab_size = 301;
+  sim::Scenario scenario = tests::training(model);
+  const auto run = [&](int multiple, const TemporaryFolder& folder) {
+    scenario.implementation.vocabulary_multiple = multiple;
+    runtime::TrainSettings settings = settings_for(folder, 3);
+    settings.checkpoint = (folder.path() / "checkpoint").string();
+    return train(scenario, settings);
+  };
+  const TemporaryFolder with, without;
+  const sim::Report alone = run(1, without), padded = run(128, with);
+  // The same sums; products may add them up in another order, over 64 tokens and the steps before.
+  const double rounding = 64 * 0x1p-23 * 3;
+  for (std::size_t step = 0; step < 3; ++step) {
+    CHECK(padded.steps[step].loss == Approx(alone.steps[step].loss).epsilon(rounding));
+    CHECK(padded.steps[step].grad_norm == Approx(alone.steps[step].grad_norm).epsilon(rounding));
+  }
+  for (const char* const file : {"model-3.safetensors", "optimizer-3.safetensors"})
+    CHECK(fs::file_size(with.path() / "checkpoint" / file) ==
+          fs::file_size(without.path() / "checkpoint" / file));
 }
 
 TEST_CASE("Standard attention trains as flash attention does") {

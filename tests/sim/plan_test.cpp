@@ -6,6 +6,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/cost/work.h"
+#include "sim/plan/builder.h"
 #include "sim/plan/check.h"
 #include "sim/plan/legality.h"
 #include "tests/sim/scenarios.h"
@@ -140,6 +141,33 @@ TEST_CASE("with a tied head the embedding's gradient takes both parts") {
       if (op.operands[0].buffer == gradient && op.operands[0].access == Access::update)
         writers.push_back(op.id);
   CHECK(writers == std::vector<std::string>{"head.logits.backward_weight", "embedding.backward"});
+}
+
+TEST_CASE("training pads embedding, head and logits to the vocabulary's multiple, generation does not") {
+  Scenario s = test::training(test::gpt2_124m(), 16);
+  s.implementation.vocabulary_multiple = 128;
+  const Plan plan = make_plan(s);
+  REQUIRE(check(plan) == std::vector<std::string>{});
+  for (const char* const name :
+       {"embedding.weight", "gradient.embedding.weight", "moment1.embedding.weight"}) {
+    CAPTURE(name);
+    CHECK(plan.buffers[static_cast<std::size_t>(plan.find(name))].shape.front() == 50304);  // 393 * 128
+  }
+  CHECK(plan.buffers[static_cast<std::size_t>(plan.find("logits"))].shape.back() == 50304);
+  int losses = 0;
+  for (const Block& b : plan.blocks)
+    for (const Operation& op : b.operations) {
+      if (op.kind != OpKind::cross_entropy) continue;
+      ++losses;
+      CHECK(op.dims.vocab == 50304);
+      CHECK(op.dims.words == 50257);
+    }
+  CHECK(losses == 1);
+  // A rank's own part is padded: 25,129 words, then 50,304 / 2 rows.
+  s.strategy.tensor_parallel = 2;
+  CHECK(held_vocabulary(s) == 25216);
+  s.workload.task = Task::generate;
+  CHECK(held_vocabulary(s) == 25129);
 }
 
 TEST_CASE("a head in n chunks has the FLOPs of one, and moves its weight and their gradient n times") {
