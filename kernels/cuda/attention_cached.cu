@@ -1,7 +1,9 @@
 // Attention against a KV cache. A few new tokens (decode, and the verification of drafted tokens): split over
-// the keys, as Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
+// the keys, as Flash-Decoding (Dao, Haziza, Massa, Sizov 2023). The last block of a head of keys to end
+// merges what all of its blocks have.
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <type_traits>
 
 #include "kernels/cuda/attention.h"
@@ -10,6 +12,7 @@
 #include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/attention_simple.h"
 #include "kernels/cuda/cached_tile.h"
+#include "kernels/cuda/early_start.h"
 
 namespace kernels::cuda {
 namespace {
@@ -34,14 +37,89 @@ struct DecodeArguments {
   float* partial_sum;  // (B, G, splits, 16)
   const std::int32_t* positions;
   AttentionSizes s;
+  T* out;  // (B, T, H*D)
 };
+
+// How many blocks of each head of keys have ended; zeros between kernels. One stream at a time uses it.
+constexpr int kMostHeads = 1 << 16;
+#ifdef __CUDACC__
+__device__
+#endif
+    std::uint32_t blocks_that_ended[kMostHeads];
+
+// For all threads of a block: whether it is the last of `blocks` to come here. Then what the others wrote
+// before is seen.
+CUDA_DEVICE bool ends_last(std::uint32_t* ended, int blocks) {
+#ifdef __CUDA_ARCH__
+  __threadfence();
+#endif
+  sync_block();
+  bool is_last = false;
+  if (thread_index() == 0) {
+#ifdef __CUDA_ARCH__
+    is_last = atomicAdd(ended, 1u) + 1 == static_cast<std::uint32_t>(blocks);
+#else
+    is_last = ++*ended == static_cast<std::uint32_t>(blocks);
+#endif
+    if (is_last) *ended = 0;
+  }
+  is_last = any_in_block(is_last);
+#ifdef __CUDA_ARCH__
+  __threadfence();
+#endif
+  return is_last;
+}
+
+// What the blocks of a head of keys have, as its output. weights: shared memory, (rows, splits).
+template <class T, class K>
+CUDA_DEVICE void merge(const DecodeArguments<T, K>& a, int batch, int group, int splits, float* weights) {
+  const AttentionSizes& s = a.s;
+  const int heads = s.H / s.G, rows = s.T * heads;
+  const std::int64_t at = (static_cast<std::int64_t>(batch) * s.G + group) * splits * kRows;
+  for (int row = warp_index(); row < rows; row += kWarps) {
+    float most = -INFINITY, sum = 0;
+    for (int split = lane_index(); split < splits; split += kWarp)
+      most = fmaxf(most, a.partial_max[at + split * kRows + row]);
+    most = warp_max(most);
+    float of_sink = 0;
+    if (s.sinks != nullptr) {
+      const float sink = s.sinks[group * heads + row % heads] * kLog2e;
+      most = fmaxf(most, sink);
+      of_sink = exp2_fast(sink - most);
+    }
+    for (int split = lane_index(); split < splits; split += kWarp) {
+      const float weight = exp2_fast(a.partial_max[at + split * kRows + row] - most);
+      weights[row * splits + split] = weight;
+      sum += weight * a.partial_sum[at + split * kRows + row];
+    }
+    const float factor = a.scales.of_values(group) / (warp_sum(sum) + of_sink);
+    for (int split = lane_index(); split < splits; split += kWarp) weights[row * splits + split] *= factor;
+  }
+  sync_block();
+  for (int i = thread_index(); i < rows * s.D; i += kThreads) {
+    const int row = i / s.D, d = i % s.D;
+    float total = 0;
+#pragma unroll 4
+    for (int split = 0; split < splits; ++split)
+      total += weights[row * splits + split] * a.partial_out[(at + split * kRows + row) * s.D + d];
+    a.out[(static_cast<std::int64_t>(batch) * s.T + row / heads) * s.H * s.D +
+          (group * heads + row % heads) * s.D + d] = from_float<T>(total);
+  }
+}
+
+// Blocks of a multiprocessor that registers are kept for; 0: as the compiler sees fit. Where it aims at four
+// of these blocks it spills, and shared memory has room for three on an A100.
+template <int D, class K, bool Masked>
+inline constexpr int kResident = (Masked && D == 96 && sizeof(K) == 1) ? 3 : 0;
 
 // Each warp goes through its own runs of keys, without waiting for the others. Shared memory: for each warp
 // kStages runs of keys and of values; in the end, over these, each warp's output (16, D), maxima and sums in
-// fp32. Grid: (splits, G, B).
+// fp32, then merge()'s weights. Grid: (splits, G, B).
 template <int D, class T, class K, bool Masked>
-CUDA_KERNEL(kThreads)
+CUDA_KERNEL_RESIDENT(kThreads, (kResident<D, K, Masked>))
 decode_kernel(DecodeArguments<T, K> a) {
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   using Tile = CachedTile<D, K>;
   const AttentionSizes& s = a.s;
   const int split = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
@@ -156,35 +234,8 @@ decode_kernel(DecodeArguments<T, K> a) {
       a.partial_sum[at + row] = total_sum;
     }
   }
-}
-
-// A block a query of a head: (B, G, 16 rows of which T * heads are used). out (B, T, H*D).
-template <class T, class K>
-CUDA_KERNEL(kThreads)
-merge_kernel(T* out, DecodeArguments<T, K> a, int splits) {
-  const AttentionSizes& s = a.s;
-  const int row = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
-  const std::int64_t at = (static_cast<std::int64_t>(batch) * s.G + group) * splits * kRows + row;
-  float most = -INFINITY;
-  for (int split = 0; split < splits; ++split) most = fmaxf(most, a.partial_max[at + split * kRows]);
-  float sum = 0;
-  if (a.s.sinks != nullptr) {
-    const float sink = a.s.sinks[group * heads + row % heads] * kLog2e;
-    most = fmaxf(most, sink);
-    sum = exp2_fast(sink - most);
-  }
-  for (int split = 0; split < splits; ++split)
-    sum += exp2_fast(a.partial_max[at + split * kRows] - most) * a.partial_sum[at + split * kRows];
-  const float factor = a.scales.of_values(group) / sum;
-  const std::int64_t to = (static_cast<std::int64_t>(batch) * s.T + row / heads) * s.H * s.D +
-                          (group * heads + row % heads) * s.D;
-  for (int d = thread_index(); d < s.D; d += block_size()) {
-    float total = 0;
-    for (int split = 0; split < splits; ++split)
-      total +=
-          exp2_fast(a.partial_max[at + split * kRows] - most) * a.partial_out[(at + split * kRows) * s.D + d];
-    out[to + d] = from_float<T>(total * factor);
-  }
+  if (ends_last(blocks_that_ended + static_cast<std::int64_t>(batch) * s.G + group, grid_size().x))
+    merge(a, batch, group, grid_size().x, warp_out);
 }
 
 // Where keys and values go. T: the type of qkv; K: the cache's.
@@ -216,6 +267,8 @@ CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, i
 template <int Width, class T, class K>
 CUDA_KERNEL(kThreads)
 kv_append_kernel(AppendArguments<T, K> a) {
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   const AttentionSizes& s = a.s;
   const int token = block_index().x, b = token / s.T, position = a.positions[b] + token % s.T;
   const T* const keys = a.qkv + (static_cast<std::int64_t>(token) * (s.H + 2 * s.G) + s.H) * s.D;
@@ -231,6 +284,8 @@ kv_append_kernel(AppendArguments<T, K> a) {
 template <int Width, class T, class K>
 CUDA_KERNEL(kThreads)
 rope_kv_append_kernel(AppendArguments<T, K> a) {
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   const AttentionSizes& s = a.s;
   const int token = block_index().x, b = token / s.T, position = a.positions[b] + token % s.T;
   const int half = s.D / 2, parts = half / Width, heads = s.H + 2 * s.G;
@@ -276,9 +331,9 @@ void append(const Context& context, Row* qkv, const KvCache& cache, const float*
       const Launch shape{.grid = {static_cast<int>(s.B * s.T), 1, 1},
                          .threads = threads_for(ceil_div(elements, Width), kThreads)};
       if constexpr (kRotates)
-        start(context, shape, rope_kv_append_kernel<Width, Row, K>, arguments);
+        start_early(context, shape, rope_kv_append_kernel<Width, Row, K>, arguments);
       else
-        start(context, shape, kv_append_kernel<Width, Row, K>, arguments);
+        start_early(context, shape, kv_append_kernel<Width, Row, K>, arguments);
     };
     constexpr int kWidth = 8;
     const std::int64_t contiguous = kRotates ? s.D / 2 : s.D;
@@ -290,6 +345,9 @@ template <int D, class T, class K>
 void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
             const std::int32_t* positions, AttentionShape s) {
   const std::int64_t groups = s.B * s.G;
+  if (groups > kMostHeads)
+    throw CudaError("attention against a cache takes at most " + std::to_string(kMostHeads) +
+                    " heads of keys of all sequences, not " + std::to_string(groups));
   const int splits =
       static_cast<int>(std::clamp<std::int64_t>(kBlocks / groups, 1, ceil_div(cache.capacity(), kKeyTile)));
   const std::int64_t rows = groups * splits * kRows;
@@ -301,18 +359,16 @@ void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& 
                                         partial_out + rows * s.D,
                                         partial_out + rows * (s.D + 1),
                                         positions,
-                                        sizes(s)};
+                                        sizes(s),
+                                        out.as<T>()};
   constexpr std::size_t kRuns = kWarps * kStages * 2 * CachedTile<D, K>::kElements * sizeof(K),
                         kOutputs = kWarps * kRows * (D + 2) * sizeof(float);
-  start(context,
-        {.grid = {splits, static_cast<int>(s.G), static_cast<int>(s.B)},
-         .threads = kThreads,
-         .shared_bytes = std::max(kRuns, kOutputs)},
-        arguments.s.is_plain() ? decode_kernel<D, T, K, false> : decode_kernel<D, T, K, true>, arguments);
-  start(context,
-        {.grid = {static_cast<int>(s.T * s.H / s.G), static_cast<int>(s.G), static_cast<int>(s.B)},
-         .threads = threads_for(s.D, kThreads)},
-        merge_kernel<T, K>, out.as<T>(), arguments, splits);
+  start_early(
+      context,
+      {.grid = {splits, static_cast<int>(s.G), static_cast<int>(s.B)},
+       .threads = kThreads,
+       .shared_bytes = std::max({kRuns, kOutputs, kRows * static_cast<std::size_t>(splits) * sizeof(float)})},
+      arguments.s.is_plain() ? decode_kernel<D, T, K, false> : decode_kernel<D, T, K, true>, arguments);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // A block has two rows of the weights and all of its threads share their columns, so that narrow matrices too
-// have enough loads under way: 16 bytes each, kAhead of them before the first is used.
+// have enough loads under way: 16 bytes each, kAhead of them before the first is used. The first of them
+// begin before the kernel that makes the input has ended.
+#include "kernels/cuda/early_start.h"
 #include "kernels/cuda/gemv.h"
 
 namespace kernels::cuda {
@@ -88,9 +90,8 @@ gemv_kernel(Out* out, Arguments a) {
   const std::int64_t first = static_cast<std::int64_t>(block_index().x) * kRows;
   const std::int64_t vectors = a.K / kVectorWeights;  // of a row
   const Vector* const weights = static_cast<const Vector*>(a.weights.data);
-  float sums[kRows][Rows] = {};
-  for (std::int64_t begin = thread_index(); begin < vectors; begin += kThreads * kAhead) {
-    Vector ahead[kRows][kAhead];
+  Vector ahead[kRows][kAhead];
+  const auto load_weights = [&](std::int64_t begin) {
 #pragma unroll
     for (int step = 0; step < kAhead; ++step)
 #pragma unroll
@@ -98,6 +99,13 @@ gemv_kernel(Out* out, Arguments a) {
         const std::int64_t v = begin + step * kThreads;
         if (v < vectors && first + r < a.N) ahead[r][step] = weights[(first + r) * vectors + v];
       }
+  };
+  float sums[kRows][Rows] = {};
+  let_next_kernel_begin();
+  load_weights(thread_index());
+  wait_for_kernel_before();
+  for (std::int64_t begin = thread_index(); begin < vectors; begin += kThreads * kAhead) {
+    if (begin != thread_index()) load_weights(begin);
 #pragma unroll
     for (int step = 0; step < kAhead; ++step) {
       const std::int64_t v = begin + step * kThreads;
@@ -158,11 +166,11 @@ gemv_kernel(Out* out, Arguments a) {
 template <class Out, WeightFormat Format>
 void launch(const Context& context, Out* out, const Arguments& arguments) {
   const auto with_rows = [&]<int Rows>() {
-    start(context,
-          {.grid = {static_cast<int>(ceil_div(arguments.N, kRows)), 1, 1},
-           .threads = kThreads,
-           .shared_bytes = kWarps * kRows * Rows * sizeof(float)},
-          gemv_kernel<Out, Format, Rows>, out, arguments);
+    start_early(context,
+                {.grid = {static_cast<int>(ceil_div(arguments.N, kRows)), 1, 1},
+                 .threads = kThreads,
+                 .shared_bytes = kWarps * kRows * Rows * sizeof(float)},
+                gemv_kernel<Out, Format, Rows>, out, arguments);
   };
   arguments.M == 1 ? with_rows.template operator()<1>() : with_rows.template operator()<8>();
 }

@@ -18,6 +18,9 @@ inline constexpr std::int64_t kGemvRows = 8;
 // groups for int4.
 bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 
+// The kernel right before one of these does not write the weights: they are read while it may still work
+// (early_start.h).
+//
 // out (M, N) = inp (M, K) weight^T + bias (N) + addend (M, N); inp, bias and addend bf16, out bf16 or fp32
 // (no addend then). bias and addend may be absent; addend may be out.
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,

@@ -4,6 +4,7 @@
 // meet 8 rows of the input. Which column of a slice an element of the fragments stands for is free as long as
 // both factors agree: a lane takes 16 bytes of weights, one after the other in memory, and the same columns
 // of the input. A block's warps take slices of the columns in turn, and add up in the end.
+#include "kernels/cuda/early_start.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/shared_tile.h"
 
@@ -35,6 +36,17 @@ CUDA_DEVICE std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high, std:
   for (int i = 0; i < 4; ++i)
     picked |= static_cast<std::uint32_t>(both >> 8 * (which >> 4 * i & 7u) & 0xffu) << 8 * i;
   return picked;
+#endif
+}
+
+// (x & mask) | base, which compilers make two instructions of where both are constants.
+CUDA_DEVICE std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::uint32_t base) {
+#ifdef __CUDA_ARCH__
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(base));
+  return result;
+#else
+  return (x & mask) | base;
 #endif
 }
 
@@ -74,14 +86,15 @@ CUDA_DEVICE void widen(std::uint32_t (&pairs)[kInWord<Format> / 2], std::uint32_
     // 128 + a nibble, in bf16, whose last place is then 1.
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      pairs[i] = add_pairs((word >> 4 * i & 0x000f000fu) | 0x43004300u, 0xc308c308u);  // -136
+      pairs[i] = add_pairs(masked_or(word >> 4 * i, 0x000f000fu, 0x43004300u), 0xc308c308u);  // -136
   } else if constexpr (Format == WeightFormat::int8) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       // 128 + the lower seven bits, less 128, or 256 where the sign is set: that bit is the exponent's
       // lowest.
       const std::uint32_t bytes = pick_bytes(word, 0, i == 0 ? 0x4140u : 0x4342u);
-      pairs[i] = add_pairs((bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) | 0xc300c300u);
+      pairs[i] =
+          add_pairs(masked_or(bytes, 0x007f007fu, 0x43004300u), masked_or(bytes, 0x00800080u, 0xc300c300u));
     }
   } else {
     pairs[0] = fp8_pair(word);
@@ -136,18 +149,20 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
     const int row = first_row + tile * kTileRows + half * 8 + quad;
     return row < N ? row : N - 1;
   };
-  const Vector* rows[kOfBlock][2];
+  // Where a lane's weights and inputs begin: in vectors and elements, of which there are below 2^32.
+  const Vector* const all_weights = static_cast<const Vector*>(a.weights.data);
+  std::uint32_t rows[kOfBlock][2];
 #pragma unroll
   for (int tile = 0; tile < kOfBlock; ++tile)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      rows[tile][half] = static_cast<const Vector*>(a.weights.data) +
-                         (row_of(tile, half) * a.K + column_of_lane) / (4 * kInWord<Format>);
-  const bf16* inputs[Inputs];
+      rows[tile][half] =
+          static_cast<std::uint32_t>((row_of(tile, half) * a.K + column_of_lane) / (4 * kInWord<Format>));
+  std::uint32_t inputs[Inputs];
 #pragma unroll
   for (int m = 0; m < Inputs; ++m) {
     const int row = m * kTileInputs + quad;
-    inputs[m] = a.inp + (row < M ? row : M - 1) * a.K + column_of_lane;
+    inputs[m] = static_cast<std::uint32_t>((row < M ? row : M - 1) * a.K + column_of_lane);
   }
   constexpr int kVectorsASlice = 4;  // of a row
   Vector next[kOfBlock][2];
@@ -156,11 +171,13 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
     for (int tile = 0; tile < kOfBlock; ++tile)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        next[tile][half] = rows[tile][half][static_cast<std::int64_t>(slice) * kVectorsASlice];
+        next[tile][half] = all_weights[rows[tile][half] + static_cast<std::uint32_t>(slice * kVectorsASlice)];
   };
 
   float sums[kOfBlock][Inputs][4] = {};
+  let_next_kernel_begin();
   if (warp_index() < slices) load_weights(warp_index());
+  wait_for_kernel_before();
   for (int slice = warp_index(); slice < slices; slice += kWarps) {
     Vector now[kOfBlock][2];
 #pragma unroll
@@ -179,8 +196,8 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
 #pragma unroll
       for (int m = 0; m < Inputs; ++m) {
         std::uint32_t x[kPairs];
-        pair_inputs<Format>(
-            x, inputs[m] + static_cast<std::int64_t>(slice) * kSlice<Format> + word * kInWord<Format>);
+        pair_inputs<Format>(x, a.inp + (inputs[m] + static_cast<std::uint32_t>(slice * kSlice<Format> +
+                                                                               word * kInWord<Format>)));
 #pragma unroll
         for (int tile = 0; tile < kOfBlock; ++tile)
 #pragma unroll
@@ -240,11 +257,11 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
 template <class Out, WeightFormat Format, int Inputs>
 void launch(const Context& context, Out* out, const Arguments& a) {
   constexpr int kHeight = kTiles<Format, Inputs> * kTileRows;
-  start(context,
-        {.grid = {static_cast<int>(ceil_div(a.N, kHeight)), 1, 1},
-         .threads = kThreads,
-         .shared_bytes = sizeof(float) * kWarps * kHeight * Inputs * kTileInputs},
-        gemv_tensor_cores_kernel<Out, Format, Inputs>, out, a);
+  start_early(context,
+              {.grid = {static_cast<int>(ceil_div(a.N, kHeight)), 1, 1},
+               .threads = kThreads,
+               .shared_bytes = sizeof(float) * kWarps * kHeight * Inputs * kTileInputs},
+              gemv_tensor_cores_kernel<Out, Format, Inputs>, out, a);
 }
 
 template <class Out, WeightFormat Format>
