@@ -18,7 +18,7 @@
 namespace runtime {
 namespace {
 
-constexpr std::int64_t kSteps = 4;
+constexpr std::int64_t kSteps = 3;
 
 // Of executions that differ more than this, as of contexts that grow from token to token, a mean says
 // something only of kinds that stream.
