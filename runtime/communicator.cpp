@@ -126,7 +126,7 @@ std::vector<ConstBytes> as_const(std::span<const MutableBytes> parts) {
   return {parts.begin(), parts.end()};
 }
 
-void copy(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
+void copy_each(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     const std::size_t bytes = std::min(to[i].size(), from[i].size());
     if (bytes > 0 && to[i].data() != from[i].data()) std::memmove(to[i].data(), from[i].data(), bytes);
@@ -259,7 +259,7 @@ void Communicator::all_gather(const Members& members, std::span<const MutableByt
   const std::size_t n = members.size(), element = element_size(dtype);
   const std::vector<MutableBytes> place = parts_of(buffers, element, n, members.self);
   const std::vector<ConstBytes> own = cut(shards, lengths_of(place));
-  copy(place, own);
+  copy_each(place, own);
   if (n == 1) return;
   Transport& t = transport(members);
   for (std::size_t step = 1; step < n; ++step)
@@ -323,10 +323,20 @@ void Communicator::sum_parts(const Members& members, std::span<const MutableByte
 void Communicator::exchange(const Members& members, std::span<const MutableBytes> out,
                             std::span<const ConstBytes> inp) {
   const std::size_t n = members.size();
-  if (n == 1) return copy(out, inp);
+  if (n == 1) return copy_each(out, inp);
   Transport& t = transport(members);
   t.send(members.ranks[(members.self + 1) % n], kCollective, inp);
   t.receive(members.ranks[(members.self + n - 1) % n], kCollective, out);
+}
+
+MutableBytes Communicator::memory(std::size_t slot, std::size_t bytes) {
+  std::vector<std::byte>& memory = memory_[slot];
+  if (memory.size() < bytes) memory.resize(bytes);
+  return MutableBytes(memory).first(bytes);
+}
+
+void Communicator::copy(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
+  copy_across(to, from);
 }
 
 void Communicator::send(std::int32_t to, MessageTag tag, ConstBytes buffer) {

@@ -4,8 +4,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -79,6 +81,14 @@ struct TokenLoop {
   std::byte *tokens = nullptr, *positions = nullptr;
   const std::byte* next_tokens = nullptr;
   std::int64_t batch = 0;
+};
+
+// Rows of bytes that lie apart, copied.
+struct RowsCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  std::int64_t to_stride = 0, from_stride = 0;  // from a row to the next
+  std::int64_t width = 0, rows = 1;
 };
 
 // What of a device's memory is for something that no plan knows: "platform.context", ...
@@ -162,6 +172,33 @@ class Device {
     return false;
   }
 
+  // For ranks that exchange what is in the device's own memory; requires !shares_host_memory(). In the order of
+  // the operations:
+  virtual void copy_rows(const RowsCopy& copy) {
+    (void)copy;
+    throw std::logic_error(name() + " copies no rows");
+  }
+  // sums += parts, `count` elements of a type that it computes in; parts are aligned as allocate() does.
+  virtual void add(std::byte* sums, const std::byte* parts, std::int64_t count, sim::DType dtype) {
+    (void)sums, (void)parts, (void)count, (void)dtype;
+    throw std::logic_error(name() + " adds nothing up");
+  }
+  // What a library queues beside the operations: `work` is handed stream number `aside` (from 0; a CUDA stream),
+  // where it begins when all that was queued before is done. A replay() may call it again: what it refers to
+  // outlives the device.
+  virtual void queue_aside(std::size_t aside, std::function<void(void* stream)> work) {
+    (void)aside, (void)work;
+    throw std::logic_error(name() + " has no streams");
+  }
+  // What is queued from now on waits for all of that stream.
+  virtual void await_aside(std::size_t aside) { (void)aside; }
+  virtual bool aside_is_done(std::size_t aside) {
+    (void)aside;
+    return true;
+  }
+  // Whether synchronise() would return at once.
+  virtual bool is_done() { return true; }
+
   // Operations between begin_capture() and end_capture() are noted instead of done, and replay() does them
   // all, cheaper than one by one; with the settings of the last begin(), but with how to sample and the shape
   // of what ranks have as it was noted. A new capture replaces the one
@@ -170,6 +207,7 @@ class Device {
   virtual void begin_capture() {}
   virtual void end_capture(std::size_t number) { (void)number; }
   virtual void replay(std::size_t number) { (void)number; }
+  virtual void drop_captures() {}
 
   // Decoding that does not wait for the host between two tokens. pass_tokens_on() is work like an operation's
   // and may be captured: tokens become the next ones, positions and the step of sampling count on by one.

@@ -13,7 +13,10 @@ std::optional<DeviceChoice> device_choice_from_name(std::string_view name) {
   if (!name.starts_with(kCuda)) return std::nullopt;
   choice.kind = DeviceChoice::Kind::cuda;
   name.remove_prefix(kCuda.size());
-  if (name.empty()) return choice;
+  if (name.empty()) {
+    choice.any_gpu = true;
+    return choice;
+  }
   const char* const end = name.data() + name.size();
   if (name.front() != ':') return std::nullopt;
   const auto [rest, error] = std::from_chars(name.data() + 1, end, choice.ordinal);

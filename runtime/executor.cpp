@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/attention_segments.h"
+#include "runtime/device_collectives.h"
 #include "runtime/error.h"
 #include "sim/plan/neighbours.h"
 #include "sim/plan/ranks.h"
@@ -75,6 +76,42 @@ MessageTag tag_of_sum(const sim::Action& action) {
          static_cast<MessageTag>(action.layer);
 }
 
+std::vector<Members> groups_of(const sim::Plan& plan, std::int32_t rank) {
+  std::vector<Members> groups;
+  for (const sim::Group& group : plan.groups) {
+    Members members{sim::members_of(plan.scenario.strategy, group, rank), 0};
+    const auto self = std::find(members.ranks.begin(), members.ranks.end(), rank);
+    members.self = static_cast<std::size_t>(self - members.ranks.begin());
+    groups.push_back(std::move(members));
+  }
+  return groups;
+}
+
+// The rank of another stage that an action sends to or receives from.
+std::int32_t peer_of(const sim::Plan& plan, const sim::Action& action, std::int32_t rank) {
+  const sim::Strategy& strategy = plan.scenario.strategy;
+  return rank +
+         (action.peer - sim::place_of_rank(strategy, rank).pipeline) * sim::rank_strides(strategy).pipeline;
+}
+
+bool is_message(const sim::Operation& operation) {
+  return operation.kind == sim::OpKind::send || operation.kind == sim::OpKind::receive;
+}
+
+// Between which ranks a program's messages go: from, to.
+std::vector<std::pair<std::int32_t, std::int32_t>> message_pairs(const sim::Plan& plan,
+                                                                 const sim::Program& program,
+                                                                 std::int32_t rank) {
+  std::set<std::pair<std::int32_t, std::int32_t>> pairs;
+  for (const sim::Action& action : program.actions)
+    for (const sim::Operation& operation : plan.blocks[static_cast<std::size_t>(action.block)].operations) {
+      if (!is_message(operation)) continue;
+      const std::int32_t peer = peer_of(plan, action, rank);
+      pairs.insert(operation.kind == sim::OpKind::send ? std::pair(rank, peer) : std::pair(peer, rank));
+    }
+  return {pairs.begin(), pairs.end()};
+}
+
 }  // namespace
 
 Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device& device,
@@ -84,6 +121,12 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
       program_(plan.programs.at(program)),
       device_(device),
       communicator_(communicator),
+      groups_(groups_of(plan, communicator.rank())),
+      of_device_(device.shares_host_memory() || communicator.size() == 1
+                     ? nullptr
+                     : make_device_collectives(device, communicator, groups_,
+                                               message_pairs(plan, program_, communicator.rank()))),
+      collectives_(of_device_ ? *of_device_ : communicator),
       arena_(device, memory.arena) {
   std::vector<sim::DType> types;
   for (const sim::Block& block : plan.blocks)
@@ -98,15 +141,13 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
                        std::string(sim::name(operation.dtype)) +
                        "); the CPU runs implementation ridgepoint in fp32");
     }
-  for (const sim::Group& group : plan.groups) {
-    Members members{sim::members_of(plan.scenario.strategy, group, communicator.rank()), 0};
-    const auto self = std::find(members.ranks.begin(), members.ranks.end(), communicator.rank());
-    members.self = static_cast<std::size_t>(self - members.ranks.begin());
-    groups_.push_back(std::move(members));
-  }
   index_rows();
   pairs_ = sim::always_followed(plan_);
   arena_.make_resident();
+}
+
+Executor::~Executor() {
+  device_.drop_captures();  // which hold calls of the collectives
 }
 
 std::span<std::byte> Executor::instance(sim::BufferId buffer, std::int32_t layer,
@@ -241,6 +282,7 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
     if (done > 1) was_fused[i + 1] = true;
     for (const std::size_t end = i + done; i < end; ++i) device_.record(i + 1);
   }
+  collectives_.finish();
   device_.synchronise();
   stamps_.resize(bound_.size() + 1);
   device_.stamps(stamps_);
@@ -277,20 +319,22 @@ std::vector<ActionSpan> Executor::action_spans() const {
 double Executor::run_whole(std::size_t section, const RunSettings& settings) {
   bind(section);
   device_.begin(settings);
+  const bool replays = device_.can_replay() && can_capture();
   std::size_t number = 0;
   while (number < captured_.size() && !is_bound_alike(captured_[number], settings)) ++number;
-  if (device_.can_replay() && number == captured_.size()) {
+  if (replays && number == captured_.size()) {
     device_.begin_capture();
     run_bound(settings);
     device_.end_capture(number);
     captured_.push_back({bound_, operands_, settings.sampling, section, false});
   }
   device_.record(0);
-  if (device_.can_replay())
+  if (replays)
     device_.replay(number);
   else
     run_bound(settings);
   device_.record(1);
+  collectives_.finish();
   device_.synchronise();
   std::array<double, 2> stamps{};
   device_.stamps(stamps);
@@ -372,6 +416,15 @@ bool Executor::has_alike_actions(std::size_t a, std::size_t b) const {
       });
 }
 
+// Messages are announced from host to host, experts' rows follow from what the host reads.
+bool Executor::can_capture() const {
+  return !of_device_ || (collectives_.can_be_captured() &&
+                         std::none_of(bound_.begin(), bound_.end(), [](const Bound& bound) {
+                           return is_message(*bound.operation.operation) ||
+                                  moves_expert_rows(*bound.operation.operation);
+                         }));
+}
+
 bool Executor::is_bound_alike(const Captured& captured, const RunSettings& settings) const {
   if (captured.passes_tokens_on || captured.sampling != settings.sampling) return false;
   const auto same_operation = [](const Bound& a, const Bound& b) {
@@ -428,23 +481,23 @@ void Executor::carry_out(const Bound& bound, const Members& members, std::span<c
     case sim::OpKind::all_reduce:
       if (is_of_directions(bound)) {
         begun_sums_.push_back(&bound);
-        return communicator_.begin_all_reduce(members, tag_of_sum(*bound.action),
-                                              every<MutableBytes>(operands, 0, 1));
+        return collectives_.begin_all_reduce(members, tag_of_sum(*bound.action),
+                                             every<MutableBytes>(operands, 0, 1));
       }
-      return communicator_.all_reduce(members, every<MutableBytes>(operands, 0, 1), dtype);
+      return collectives_.all_reduce(members, every<MutableBytes>(operands, 0, 1), dtype);
     case sim::OpKind::reduce_scatter:
-      return communicator_.reduce_scatter(
-          members, every<MutableBytes>(operands, 0, 2), every<ConstBytes>(operands, 1, 2), dtype,
-          operation.operation->operands.front().access == sim::Access::update);
+      return collectives_.reduce_scatter(members, every<MutableBytes>(operands, 0, 2),
+                                         every<ConstBytes>(operands, 1, 2), dtype,
+                                         operation.operation->operands.front().access == sim::Access::update);
     case sim::OpKind::all_gather:
       if (gathers_columns(operation)) return gather_columns(operation, members);
-      return communicator_.all_gather(members, every<MutableBytes>(operands, 0, 2),
-                                      every<ConstBytes>(operands, 1, 2), dtype);
+      return collectives_.all_gather(members, every<MutableBytes>(operands, 0, 2),
+                                     every<ConstBytes>(operands, 1, 2), dtype);
     case sim::OpKind::all_to_all:
-      return communicator_.all_to_all(members, bytes_of(operands[0]), bytes_of(operands[1]));
+      return collectives_.all_to_all(members, bytes_of(operands[0]), bytes_of(operands[1]));
     case sim::OpKind::exchange:
-      return communicator_.exchange(members, every<MutableBytes>(operands, 0, 2),
-                                    every<ConstBytes>(operands, 1, 2));
+      return collectives_.exchange(members, every<MutableBytes>(operands, 0, 2),
+                                   every<ConstBytes>(operands, 1, 2));
     default:
       throw std::logic_error("not a collective: " + operation.operation->id);
   }
@@ -465,13 +518,13 @@ void Executor::gather_columns(const BoundOperation& operation, const Members& me
       plan_.buffers[static_cast<std::size_t>(operation.operation->operands[1].buffer)];
   const std::int64_t rows = buffer.shape.front().value(operation.variables), width = own.bytes / rows;
   const auto ranks = static_cast<std::int64_t>(members.size());
-  Communicator::MutableParts out(members.size());
+  Collectives::MutableParts out(members.size());
   for (std::int64_t r = 0; r < ranks; ++r)
     for (std::int64_t row = 0; row < rows; ++row)
       out[static_cast<std::size_t>(r)].emplace_back(whole.data + (row * ranks + r) * width,
                                                     static_cast<std::size_t>(width));
-  communicator_.exchange_parts(members, out,
-                               Communicator::ConstParts(members.size(), {ConstBytes(bytes_of(own))}));
+  collectives_.exchange_parts(members, out,
+                              Collectives::ConstParts(members.size(), {ConstBytes(bytes_of(own))}));
 }
 
 bool Executor::in_columns(const sim::Operand& operand) const {
@@ -485,31 +538,28 @@ void Executor::with_columns_together(const Bound& bound,
                                      const std::function<void(std::span<const BoundOperand>)>& act) {
   const sim::Variables& v = bound.operation.variables;
   std::vector<BoundOperand> together(bound.operation.operands.begin(), bound.operation.operands.end());
-  std::vector<std::vector<std::byte>> storage(together.size());
-  // visit(a row's columns where they lie, and together)
-  const auto each_row = [&](std::size_t i, auto visit) {
+  std::vector<std::vector<MutableBytes>> apart(together.size());  // each row's columns, where they lie
+  for (std::size_t i = 0; i < together.size(); ++i) {
     const sim::Operand& operand = bound.operation.operation->operands[i];
+    if (!in_columns(operand)) continue;
     const sim::Buffer& view = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
     const sim::Buffer& wide = plan_.buffers[static_cast<std::size_t>(view.view_of)];
     const std::int64_t rows = view.shape.front().value(v), columns = view.bytes(v).value / rows;
     const std::int64_t width = wide.bytes(v).value / rows;  // the columns are the last ones
     for (std::int64_t r = 0; r < rows; ++r)
-      visit(bound.operation.operands[i].data + r * width + (width - columns), storage[i].data() + r * columns,
-            static_cast<std::size_t>(columns));
-  };
-  for (std::size_t i = 0; i < together.size(); ++i) {
-    const sim::Operand& operand = bound.operation.operation->operands[i];
-    if (!in_columns(operand)) continue;
-    storage[i].resize(static_cast<std::size_t>(together[i].bytes));
+      apart[i].emplace_back(together[i].data + r * width + (width - columns),
+                            static_cast<std::size_t>(columns));
+    const MutableBytes memory = collectives_.memory(i, static_cast<std::size_t>(together[i].bytes));
     if (operand.access != sim::Access::write)
-      each_row(i, [](const std::byte* from, std::byte* to, std::size_t n) { std::memcpy(to, from, n); });
-    together[i].data = storage[i].data();
+      collectives_.copy(std::span(&memory, 1), std::vector<ConstBytes>(apart[i].begin(), apart[i].end()));
+    together[i].data = memory.data();
   }
   act(together);
-  for (std::size_t i = 0; i < together.size(); ++i)
-    if (in_columns(bound.operation.operation->operands[i]) &&
-        bound.operation.operation->operands[i].access != sim::Access::read)
-      each_row(i, [](std::byte* to, const std::byte* from, std::size_t n) { std::memcpy(to, from, n); });
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    if (apart[i].empty() || bound.operation.operation->operands[i].access == sim::Access::read) continue;
+    const ConstBytes memory = bytes_of(together[i]);
+    collectives_.copy(apart[i], std::span(&memory, 1));
+  }
 }
 
 // Rows (batch, tokens of this rank) of all heads for rows (batch, all tokens) of this rank's share of them,
@@ -544,8 +594,8 @@ void Executor::exchange_heads(const Bound& bound) {
         segments.emplace_back(heads + (b * v.kv_length + position) * share, static_cast<std::size_t>(share));
       }
   };
-  Communicator::MutableParts parts_out(members.size());
-  Communicator::ConstParts parts_inp(members.size());
+  Collectives::MutableParts parts_out(members.size());
+  Collectives::ConstParts parts_inp(members.size());
   for (std::int64_t r = 0; r < ranks; ++r) {
     auto& o = parts_out[static_cast<std::size_t>(r)];
     auto& i = parts_inp[static_cast<std::size_t>(r)];
@@ -557,7 +607,7 @@ void Executor::exchange_heads(const Bound& bound) {
       rows_of(inp.data, r, i);
     }
   }
-  communicator_.exchange_parts(members, parts_out, parts_inp);
+  collectives_.exchange_parts(members, parts_out, parts_inp);
 }
 
 // Rows (batch, tokens of this rank) and positions' weights, which are those of all positions.
@@ -625,7 +675,7 @@ void Executor::move_expert_rows(const Bound& bound) {
     const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(op.operands[i].buffer)];
     const std::int64_t rows = buffer.shape.front().value(bound.operation.variables);
     expert_rows_of(bound).move(op, {out.data, inp.data, out.bytes / rows, rows, out.dtype},
-                               groups_[static_cast<std::size_t>(op.group)], communicator_);
+                               groups_[static_cast<std::size_t>(op.group)], collectives_);
   }
 }
 
@@ -638,26 +688,26 @@ bool Executor::ends_sums(std::size_t i) const {
   return !begun_sums_.empty() && bound_[i].action->phase == sim::Phase::optimizer;
 }
 
+// In the order of their tags, which is one for all members.
 void Executor::end_sums() {
+  std::sort(begun_sums_.begin(), begun_sums_.end(),
+            [](const Bound* a, const Bound* b) { return tag_of_sum(*a->action) < tag_of_sum(*b->action); });
   for (const Bound* bound : begun_sums_) {
     const std::span<const BoundOperand> operands = bound->operation.operands;
-    communicator_.end_all_reduce(groups_[static_cast<std::size_t>(bound->operation.operation->group)],
-                                 tag_of_sum(*bound->action), every<MutableBytes>(operands, 0, 1),
-                                 operands.front().dtype);
+    collectives_.end_all_reduce(groups_[static_cast<std::size_t>(bound->operation.operation->group)],
+                                tag_of_sum(*bound->action), every<MutableBytes>(operands, 0, 1),
+                                operands.front().dtype);
   }
   begun_sums_.clear();
 }
 
 void Executor::send_or_receive(const Bound& bound) {
-  const sim::Strategy& strategy = plan_.scenario.strategy;
-  const std::int32_t rank = communicator_.rank();
-  const std::int32_t peer = rank + (bound.action->peer - sim::place_of_rank(strategy, rank).pipeline) *
-                                       sim::rank_strides(strategy).pipeline;
+  const std::int32_t peer = peer_of(plan_, *bound.action, communicator_.rank());
   const std::span<std::byte> bytes = bytes_of(bound.operation.operands.front());
   if (bound.operation.operation->kind == sim::OpKind::send)
-    communicator_.send(peer, tag_of(*bound.action), bytes);
+    collectives_.send(peer, tag_of(*bound.action), bytes);
   else
-    communicator_.receive(peer, tag_of(*bound.action), bytes);
+    collectives_.receive(peer, tag_of(*bound.action), bytes);
 }
 
 }  // namespace runtime

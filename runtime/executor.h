@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "runtime/arena.h"
+#include "runtime/collectives.h"
 #include "runtime/communicator.h"
 #include "runtime/device.h"
 #include "runtime/expert_rows.h"
@@ -49,6 +51,9 @@ class Executor {
   // The arguments outlive the executor. Throws NoDevice where the device lacks an operation's kernel.
   Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device& device, Communicator& communicator,
            std::size_t program = 0);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   const std::vector<RowKey>& rows() const { return rows_; }
   const Arena& arena() const { return arena_; }
@@ -61,7 +66,7 @@ class Executor {
   SectionTiming run(std::size_t section, const RunSettings& settings);
 
   // The same work without stamps between operations; returns the section's seconds. Where the device replays
-  // work (can_replay), the section is captured the first time, and sections that differ in nothing but the
+  // work (can_replay) and ranks send each other nothing in it but sums and parts, the section is captured the first time, and sections that differ in nothing but the
   // length of the context, as decoding's do, share a capture. Each of their shapes must have run() before.
   double run_whole(std::size_t section, const RunSettings& settings);
 
@@ -122,6 +127,7 @@ class Executor {
   bool ends_sums(std::size_t i) const;  // before operation i
   void end_sums();
   void send_or_receive(const Bound& bound);
+  bool can_capture() const;
   // Context parallelism. Columns of wider rows, as keys and values are of packed qkv, lie apart: messages are
   // made of them and taken apart; so are rows of all heads and all rows of some.
   bool gathers_columns(const BoundOperation& operation) const;
@@ -146,6 +152,8 @@ class Executor {
   Device& device_;
   Communicator& communicator_;
   std::vector<Members> groups_;  // those of the plan, as this rank is in them
+  std::unique_ptr<Collectives> of_device_;  // where its memory is not the host's
+  Collectives& collectives_;
   Arena arena_;
 
   std::vector<RowKey> rows_;

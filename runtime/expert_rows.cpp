@@ -82,11 +82,11 @@ ExpertRows::ExpertRows(std::span<const std::int32_t> choice, std::int64_t expert
 }
 
 void ExpertRows::move(const sim::Operation& operation, const Rows& rows, const Members& members,
-                      Communicator& communicator) const {
+                      Collectives& collectives) const {
   const auto require_room = [&](std::int64_t arriving) {
     if (arriving > rows.room)
       throw DeviceError(operation.id + ": " + std::to_string(arriving) + " rows came to rank " +
-                        std::to_string(communicator.rank()) + ", which has room for " +
+                        std::to_string(members.ranks[members.self]) + ", which has room for " +
                         std::to_string(rows.room) +
                         "; workload.expert_imbalance says how many more than the mean the plan provides for, "
                         "and expert_parallel is always enough");
@@ -100,22 +100,22 @@ void ExpertRows::move(const sim::Operation& operation, const Rows& rows, const M
       for (const Segment& s : layout[r]) all[r].push_back(at(base, s));
     return all;
   };
-  const auto out = [&](const Layout& l) { return parts(Communicator::MutableParts{}, rows.out, l); };
-  const auto inp = [&](const Layout& l) { return parts(Communicator::ConstParts{}, rows.inp, l); };
+  const auto out = [&](const Layout& l) { return parts(Collectives::MutableParts{}, rows.out, l); };
+  const auto inp = [&](const Layout& l) { return parts(Collectives::ConstParts{}, rows.inp, l); };
   if (operation.place == sim::Place::to_experts) {
     require_room(received_);
-    return communicator.exchange_parts(members, out(arriving_), inp(sent_));
+    return collectives.exchange_parts(members, out(arriving_), inp(sent_));
   }
   if (operation.place == sim::Place::from_experts)
-    return communicator.exchange_parts(members, out(sent_), inp(arriving_));
+    return collectives.exchange_parts(members, out(sent_), inp(arriving_));
   // Ranks that share experts: all have all rows; what they made of them adds up.
   if (operation.kind == sim::OpKind::all_gather) {
     require_room(computed_);
     const Layout whole(members.size(), {{0, received_}});
-    return communicator.exchange_parts(members, out(shared_), inp(whole));
+    return collectives.exchange_parts(members, out(shared_), inp(whole));
   }
   const MutableBytes own = at(rows.out, {0, received_});
-  communicator.sum_parts(members, std::span(&own, 1), inp(shared_), rows.dtype);
+  collectives.sum_parts(members, std::span(&own, 1), inp(shared_), rows.dtype);
 }
 
 }  // namespace runtime

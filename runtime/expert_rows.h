@@ -34,7 +34,7 @@ class ExpertRows {
     sim::DType dtype{};
   };
   void move(const sim::Operation& operation, const Rows& rows, const Members& members,
-            Communicator& communicator) const;
+            Collectives& collectives) const;
 
  private:
   using Segment = std::pair<std::int64_t, std::int64_t>;  // first row, rows

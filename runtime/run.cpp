@@ -124,9 +124,15 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
 // What of a strategy no executor here carries out.
 void require_strategy(const sim::Scenario& scenario, const Device& device) {
   const sim::Strategy& s = scenario.strategy;
-  if (s.devices() > 1 && !device.shares_host_memory())
-    throw NoDevice("several ranks exchange the host's memory here, which is the CPU's: strategies of " +
-                   std::to_string(s.devices()) + " devices run with --device cpu, not on " + device.name());
+  // Kernels that know of a part of the vocabulary, of segments of a sequence, of rows from several ranks.
+  const auto on_cpu_alone = [&](const char* field, int degree, const char* what) {
+    if (degree > 1 && !device.shares_host_memory())
+      throw NoDevice(device.name() + " has no kernels for " + what + "; strategy." + field + " is " +
+                     std::to_string(degree) + ", which runs with --device cpu");
+  };
+  on_cpu_alone("tensor_parallel", s.tensor_parallel, "a divided vocabulary");
+  on_cpu_alone("context_parallel", s.context_parallel, "divided sequences");
+  on_cpu_alone("expert_parallel", s.expert_parallel, "experts of several ranks");
   const std::int64_t heads = scenario.model.num_key_value_heads;
   if (scenario.workload.task == sim::Task::train && s.tensor_parallel > heads)
     throw NoDevice("training with strategy.tensor_parallel " + std::to_string(s.tensor_parallel) +

@@ -142,6 +142,12 @@ class SocketTransport final : public Transport {
     }
   }
 
+  void check() override {
+    arrived_ = false;
+    for (Peer& p : peers_)
+      if (p.socket.get() >= 0 && !p.ended) take_what_is_there(p);
+  }
+
   void give_up(const std::string& reason) noexcept override { say_lost(rank_, reason); }
 
  private:

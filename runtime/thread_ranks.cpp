@@ -42,6 +42,11 @@ class Mail {
     return message;
   }
 
+  void check() {
+    const std::lock_guard lock(mutex_);
+    throw_if_lost();
+  }
+
   void lose(std::int32_t rank, const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
@@ -89,6 +94,7 @@ class ThreadTransport final : public Transport {
     }
   }
 
+  void check() override { mail_.check(); }
   void give_up(const std::string& reason) noexcept override { mail_.lose(rank_, reason); }
 
  private:

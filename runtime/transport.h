@@ -37,6 +37,8 @@ class Transport {
   // Waits for the next message of that rank and tag, which has as many bytes as the parts together:
   // std::logic_error where it has not. Throws RankLost.
   virtual void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) = 0;
+  // Takes what has arrived, without waiting: throws RankLost where another rank is no more.
+  virtual void check() = 0;
   // Has every other rank's calls throw RankLost with this rank and reason.
   virtual void give_up(const std::string& reason) noexcept = 0;
 };

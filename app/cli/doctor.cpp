@@ -20,6 +20,7 @@
 #include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/gpu_state.h"
+#include "runtime/nccl_library.h"
 #include "runtime/model_source.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
@@ -137,6 +138,12 @@ Finding cuda() {
   return {"cuda", !status.gpus.empty(), sentence + "."};
 }
 
+Finding nccl() {
+  runtime::NcclStatus status = runtime::nccl_status();
+  status.sentence.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(status.sentence.front())));
+  return {"nccl", status.loads, status.sentence + "."};
+}
+
 Finding gpu_driver() {
   const runtime::DriverStatus status = runtime::driver_status();
   std::string sentence = status.sentence;
@@ -162,6 +169,7 @@ ExitCode doctor(Format format) {
                                          guarded("blas", blas),
                                          guarded("gpu_driver", gpu_driver),
                                          guarded("cuda", cuda),
+                                         guarded("nccl", nccl),
                                          guarded("display", display),
                                          guarded("pictures", pictures),
                                          guarded("presets", presets),

@@ -21,6 +21,7 @@
 
 #include "app/cli/interrupt.h"
 #include "app/cli/progress.h"
+#include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/machine_files.h"
 #include "runtime/process_group.h"
@@ -172,6 +173,9 @@ std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::De
   // Who starts processes together on a machine is the parent of all of them.
   std::unique_ptr<runtime::Transport> transport =
       runtime::join_socket_ranks(job.rank, job.size, std::to_string(getppid()), kPatience);
+  if (device.kind == runtime::DeviceChoice::Kind::cuda && device.any_gpu)
+    if (const std::size_t gpus = runtime::cuda_status().gpus.size(); gpus > 0)
+      device.ordinal = job.rank % static_cast<int>(gpus);
   const std::vector<int> cores = share_of(runtime::own_cpus(), job.rank, job.size);
   keep_to(cores);
   if (device.threads == 0) device.threads = static_cast<int>(cores.size());

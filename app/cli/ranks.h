@@ -30,7 +30,7 @@ void settle_degrees(sim::Strategy& strategy, const RankOfJob& job);
 // others have a few seconds to end too.
 ExitCode start_ranks(int ranks, const InterruptSignals& interrupt);
 
-// Meets the others, and keeps this rank to its share of the machine's cores, whose number becomes
+// Meets the others, takes the GPU that is this rank's turn where none is named, and keeps this rank to its share of the machine's cores, whose number becomes
 // `device.threads` unless that is set. Throws runtime::NoDevice for ranks on several machines.
 std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::DeviceChoice& device);
 

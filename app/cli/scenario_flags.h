@@ -79,6 +79,7 @@ Settings on_device(Settings settings, const ScenarioFlags& flags) {
   const runtime::DeviceChoice choice = device_of(flags.device);
   settings.device.kind = choice.kind;
   settings.device.ordinal = choice.ordinal;
+  settings.device.any_gpu = choice.any_gpu;
   return settings;
 }
 

@@ -4,8 +4,25 @@
 
 namespace kernels::cuda {
 
+namespace {
+
+bool is_idle(cudaStream_t stream) {
+  const cudaError_t state = cudaStreamQuery(stream);
+  if (state == cudaErrorNotReady) return false;
+  check(state);
+  return true;
+}
+
+}  // namespace
+
 struct Gpu::Implementation {
+  struct Aside {
+    cudaStream_t stream = nullptr;
+    cudaEvent_t begin = nullptr, end = nullptr;
+  };
+
   cudaStream_t stream = nullptr;
+  std::vector<Aside> asides;
   std::vector<cudaEvent_t> events;
   std::vector<cudaGraphExec_t> graphs;
 };
@@ -40,9 +57,13 @@ Gpu::Gpu(int ordinal) : implementation_(std::make_unique<Implementation>()) {
 }
 
 Gpu::~Gpu() {
-  for (const cudaGraphExec_t graph : implementation_->graphs)
-    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  drop_captures();
   for (const cudaEvent_t event : implementation_->events) cudaEventDestroy(event);
+  for (const Implementation::Aside& aside : implementation_->asides) {
+    if (aside.begin != nullptr) cudaEventDestroy(aside.begin);
+    if (aside.end != nullptr) cudaEventDestroy(aside.end);
+    if (aside.stream != nullptr) cudaStreamDestroy(aside.stream);
+  }
   cudaStreamDestroy(implementation_->stream);
 }
 
@@ -101,6 +122,46 @@ void Gpu::wait_for(std::size_t index) {
   check(cudaEventSynchronize(implementation_->events.at(index)));
 }
 
+void Gpu::copy_rows(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
+                    std::int64_t width, std::int64_t rows) {
+  check(cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_stride), from, static_cast<std::size_t>(from_stride),
+                          static_cast<std::size_t>(width), static_cast<std::size_t>(rows),
+                          cudaMemcpyDeviceToDevice, implementation_->stream));
+}
+
+// The events of an aside are recorded again and again: who waits for one waits for its last record.
+void Gpu::queue_aside(std::size_t number, std::function<void(Stream)> work) {
+  std::vector<Implementation::Aside>& asides = implementation_->asides;
+  if (asides.size() <= number) asides.resize(number + 1);
+  Implementation::Aside& aside = asides[number];
+  if (aside.stream == nullptr) {
+    // Ranks wait for each other's exchanges: they go before the kernels that are queued.
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    check(cudaEventCreateWithFlags(&aside.begin, cudaEventDisableTiming));
+    check(cudaEventCreateWithFlags(&aside.end, cudaEventDisableTiming));
+    check(cudaStreamCreateWithPriority(&aside.stream, cudaStreamNonBlocking, greatest));
+  }
+  check(cudaEventRecord(aside.begin, implementation_->stream));
+  check(cudaStreamWaitEvent(aside.stream, aside.begin, 0));
+  work(aside.stream);
+  check(cudaEventRecord(aside.end, aside.stream));
+}
+
+void Gpu::await_aside(std::size_t number) {
+  if (number >= implementation_->asides.size() || implementation_->asides[number].stream == nullptr) return;
+  check(cudaStreamWaitEvent(implementation_->stream, implementation_->asides[number].end, 0));
+}
+
+bool Gpu::aside_is_done(std::size_t number) const {
+  return number >= implementation_->asides.size() || implementation_->asides[number].stream == nullptr ||
+         is_idle(implementation_->asides[number].stream);
+}
+
+bool Gpu::is_done() const {
+  return is_idle(implementation_->stream);
+}
+
 void Gpu::synchronise() {
   check(cudaStreamSynchronize(implementation_->stream));
 }
@@ -138,6 +199,12 @@ void Gpu::end_capture(std::size_t number) {
   check(error);
   // What the graph takes of the device's memory it takes now, not at its first launch.
   check(cudaGraphUpload(graphs[number], implementation_->stream));
+}
+
+void Gpu::drop_captures() noexcept {
+  for (const cudaGraphExec_t graph : implementation_->graphs)
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  implementation_->graphs.clear();
 }
 
 void Gpu::replay(std::size_t number) {

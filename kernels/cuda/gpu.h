@@ -3,6 +3,7 @@
 // CUDA's words.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,6 +44,17 @@ class Gpu {
   static std::byte* allocate_on_host(std::int64_t bytes);
   static void release_on_host(std::byte* memory) noexcept;
 
+  // In the stream: `rows` rows of `width` bytes, each so many bytes behind the one before.
+  void copy_rows(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
+                 std::int64_t width, std::int64_t rows);
+
+  // Streams beside the stream, from number 0, made when first used. `work` queues there what begins when all
+  // that was queued in the stream before is done.
+  void queue_aside(std::size_t aside, std::function<void(Stream)> work);
+  void await_aside(std::size_t aside);  // the stream waits for all of that one
+  bool aside_is_done(std::size_t aside) const;
+
+  bool is_done() const;  // all of the stream
   void synchronise();
   void record(std::size_t index);    // stamp `index` is now, in the stream
   void wait_for(std::size_t index);  // until all that was in the stream before that stamp is done
@@ -53,6 +65,7 @@ class Gpu {
   void begin_capture();
   void end_capture(std::size_t number);
   void replay(std::size_t number);
+  void drop_captures() noexcept;
 
  private:
   struct Implementation;

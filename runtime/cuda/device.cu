@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/kv_cache.h"
 #include "runtime/cuda/operations.h"
@@ -146,6 +147,27 @@ class CudaDevice final : public Device {
            on_device(name_, [&] { return kernel(call(first, settings), call(second, settings)); });
   }
 
+  void copy_rows(const RowsCopy& c) override {
+    on_device(name_, [&] { gpu_.copy_rows(c.to, c.to_stride, c.from, c.from_stride, c.width, c.rows); });
+  }
+  void add(std::byte* sums, const std::byte* parts, std::int64_t count, sim::DType dtype) override {
+    const cuda::Tensor out{sums, type_of(dtype)};
+    on_device(name_,
+              [&] { cuda::add(context_, out, out, cuda::ConstTensor(parts, out.type), {}, 1, count); });
+  }
+  void queue_aside(std::size_t aside, std::function<void(void* stream)> work) override {
+    on_device(name_, [&] { gpu_.queue_aside(aside, std::move(work)); });
+  }
+  void await_aside(std::size_t aside) override {
+    on_device(name_, [&] { gpu_.await_aside(aside); });
+  }
+  bool aside_is_done(std::size_t aside) override {
+    return on_device(name_, [&] { return gpu_.aside_is_done(aside); });
+  }
+  bool is_done() override {
+    return on_device(name_, [&] { return gpu_.is_done(); });
+  }
+
   bool can_replay() const override { return true; }
   void begin_capture() override {
     on_device(name_, [&] {
@@ -184,6 +206,8 @@ class CudaDevice final : public Device {
     on_device(name_, [&] { gpu_.wait_for(turn_of(step)); });
     std::memcpy(tokens.data(), kept_tokens_ + turn_of(step) * tokens.size_bytes(), tokens.size_bytes());
   }
+
+  void drop_captures() override { gpu_.drop_captures(); }
 
   void record(std::size_t index) override {
     on_device(name_, [&] { gpu_.record(index); });

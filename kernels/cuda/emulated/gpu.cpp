@@ -35,16 +35,20 @@ struct Gpu::Implementation {
   std::vector<std::vector<std::function<void()>>> graphs;
 };
 
+// RIDGEPOINT_EMULATED_GPUS: how many, for ranks that have one each.
 int Gpu::count() {
-  return 1;
+  const char* const text = std::getenv("RIDGEPOINT_EMULATED_GPUS");
+  const int count = text != nullptr ? std::atoi(text) : 1;
+  return count > 0 ? count : 1;
 }
 
 std::string Gpu::name_of(int) {
   return "NVIDIA H100, emulated";  // a name that a hardware preset goes with
 }
 
-std::string Gpu::pci_bus_id(int) {
-  return "0000:17:00.0";  // as tests/support/fake_nvml.cpp has it
+std::string Gpu::pci_bus_id(int ordinal) {
+  // The first as tests/support/fake_nvml.cpp has it.
+  return ordinal == 0 ? "0000:17:00.0" : "0000:17:00." + std::to_string(ordinal);
 }
 
 int Gpu::compute_capability(int) {
@@ -100,6 +104,27 @@ void Gpu::release_on_host(std::byte* memory) noexcept {
 
 void Gpu::wait_for(std::size_t) {}
 
+void Gpu::copy_rows(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
+                    std::int64_t width, std::int64_t rows) {
+  emulation::submit([=] {
+    for (std::int64_t row = 0; row < rows; ++row)
+      std::memmove(to + row * to_stride, from + row * from_stride, static_cast<std::size_t>(width));
+  });
+}
+
+// There is one order: what is queued aside is done at once.
+void Gpu::queue_aside(std::size_t, std::function<void(Stream)> work) {
+  emulation::submit([work = std::move(work)] { work(nullptr); });
+}
+void Gpu::await_aside(std::size_t) {}
+bool Gpu::aside_is_done(std::size_t) const {
+  return true;
+}
+
+bool Gpu::is_done() const {
+  return true;
+}
+
 void Gpu::synchronise() {}
 
 void Gpu::record(std::size_t index) {
@@ -121,6 +146,10 @@ void Gpu::end_capture(std::size_t number) {
   auto& graphs = implementation_->graphs;
   if (graphs.size() <= number) graphs.resize(number + 1);
   graphs[number] = emulation::end_capture();
+}
+
+void Gpu::drop_captures() noexcept {
+  implementation_->graphs.clear();
 }
 
 void Gpu::replay(std::size_t number) {

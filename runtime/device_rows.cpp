@@ -1,0 +1,82 @@
+#include "runtime/device_rows.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace runtime {
+namespace {
+
+template <class Bytes>
+std::size_t total(std::span<const Bytes> segments) {
+  std::size_t bytes = 0;
+  for (const Bytes segment : segments) bytes += segment.size();
+  return bytes;
+}
+
+// One piece of the copy joined to those before, where it continues their rows.
+bool continues(RowsCopy& rows, const RowsCopy& next) {
+  if (next.width != rows.width) return false;
+  const auto to_stride = static_cast<std::int64_t>(next.to - rows.to),
+             from_stride = static_cast<std::int64_t>(next.from - rows.from);
+  if (rows.rows == 1) {
+    // Rows go forward, and do not overlap.
+    if (to_stride < rows.width || from_stride < rows.width) return false;
+    rows.to_stride = to_stride;
+    rows.from_stride = from_stride;
+  } else if (to_stride != rows.rows * rows.to_stride || from_stride != rows.rows * rows.from_stride) {
+    return false;
+  }
+  ++rows.rows;
+  return true;
+}
+
+}  // namespace
+
+std::size_t total_bytes(std::span<const MutableBytes> segments) {
+  return total(segments);
+}
+std::size_t total_bytes(std::span<const ConstBytes> segments) {
+  return total(segments);
+}
+
+void copy_segments(Device& device, std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
+  RowsCopy rows{};
+  const auto flush = [&] {
+    if (rows.width > 0 && rows.to != rows.from) device.copy_rows(rows);
+    rows = {};
+  };
+  std::size_t next = 0, done = 0;  // of `to`
+  for (ConstBytes rest : from)
+    while (!rest.empty()) {
+      if (next == to.size()) throw std::logic_error("a part is smaller than what comes");
+      const MutableBytes room = to[next].subspan(done);
+      const std::size_t bytes = std::min(room.size(), rest.size());
+      if (bytes > 0) {
+        const auto width = static_cast<std::int64_t>(bytes);
+        const RowsCopy piece{room.data(), rest.data(), width, width, width, 1};
+        if (rows.width == 0 || !continues(rows, piece)) {
+          flush();
+          rows = piece;
+        }
+      }
+      rest = rest.subspan(bytes);
+      done += bytes;
+      if (bytes == room.size()) ++next, done = 0;
+    }
+  flush();
+}
+
+DeviceMemory::~DeviceMemory() {
+  for (const auto& [number, blocks] : blocks_)
+    for (const MutableBytes block : blocks)
+      device_.release(block.data(), {static_cast<std::int64_t>(block.size())});
+}
+
+MutableBytes DeviceMemory::slot(std::size_t number, std::size_t bytes) {
+  std::vector<MutableBytes>& blocks = blocks_[number];
+  if (blocks.empty() || blocks.back().size() < bytes)
+    blocks.emplace_back(device_.allocate({static_cast<std::int64_t>(bytes)}), bytes);
+  return blocks.back().first(bytes);
+}
+
+}  // namespace runtime
