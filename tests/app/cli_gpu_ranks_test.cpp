@@ -70,7 +70,7 @@ std::string text_of(const std::filesystem::path& path) {
 }  // namespace
 
 TEST_CASE(
-    "Ranks that have a GPU each train by NCCL as one GPU does; so do ranks that share one, by way of the "
+    "Ranks that have a GPU each train by NCCL as one GPU does, and those that share one by way of the "
     "host") {
   const Folder folder;
   const Arguments common{"--dtype", "fp32", "--format", "json"};
@@ -116,7 +116,7 @@ TEST_CASE("Steps of ranks that exchange by NCCL are replayed, exchanges with the
     CHECK(replayed["steps"][i]["loss"].get<double>() == eager["steps"][i]["loss"].get<double>());
 }
 
-TEST_CASE("What NCCL lacks is one sentence: no file, another library, an old version; none is a way out") {
+TEST_CASE("What NCCL lacks is one sentence: no file, another library, an old version") {
   const Folder folder;
   Environment environment(folder, "/nowhere/libnccl.so.2", 2);
   const auto refused = [](const Result& result, const std::string& why) {
