@@ -191,7 +191,7 @@ TEST_CASE("bench on a GPU times captured launches too") {
 }
 
 TEST_CASE(
-    "doctor names the driver, its version and the GPU's clocks; a driver that does not start is a sentence") {
+    "doctor names the driver, its version and the GPU's clocks, a driver that does not start is a sentence") {
   const Folder folder;
   const Environment environment(folder);
   const Result result = program::run({"doctor"});

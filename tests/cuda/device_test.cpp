@@ -305,7 +305,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a step in fp16 whose gradients overflow changes no parameter and says so; replayed steps do the same",
+    "a step in fp16 whose gradients overflow changes no parameter and says so, replayed steps do the same",
     "[plan]") {
   const sim::Scenario scenario = training(tests::small_llama(), sim::DType::fp16, sim::AttentionKind::flash);
   for (const bool whole : {false, true}) {

@@ -155,7 +155,7 @@ TEST_CASE("a field that is wrong offers values with which it is not") {
   }
 }
 
-TEST_CASE("devices are data parallel over what the other degrees leave; what does not divide is refused") {
+TEST_CASE("devices are data parallel over what the other degrees leave, what does not divide is refused") {
   const ScenarioField& devices = field_named("devices");
   sim::Scenario s = divided();
   REQUIRE(devices.read(s) == 8);

@@ -93,7 +93,7 @@ TEST_CASE("a layer with a window keeps no more than the window") {
   CHECK(points.back().used == Approx(points[points.size() / 2].used));
 }
 
-TEST_CASE("traffic at the rate that nobody chose is kept up with; every request is answered") {
+TEST_CASE("traffic at the rate that nobody chose is kept up with, every request is answered") {
   const InferenceStudy s = study_of(served("llama-3.1-8b"));
   const TrafficStudy& t = s.traffic;
   REQUIRE(t.refusal.empty());
@@ -158,7 +158,7 @@ TEST_CASE("a model that no engine can serve is said so, with the engine still to
   CHECK_THAT(words, contains("vllm_0.14"));
 }
 
-TEST_CASE("a choice of the panel is answered with that choice; an edit of the scenario, too") {
+TEST_CASE("a choice of the panel is answered with that choice, an edit of the scenario, too") {
   tests::NullDesktop desktop(served("llama-3.1-8b"), {1280, 800});
   desktop.shell().commands().invoke("maximise.inference");
   desktop.settle_studies();

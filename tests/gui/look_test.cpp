@@ -77,7 +77,7 @@ TEST_CASE("ticks are round, cover their axis and are written with thousands") {
   CHECK(tick_label(0.5) == "0.5");
 }
 
-TEST_CASE("a placed label crosses no line, no dot and no other label; what finds no place is left out") {
+TEST_CASE("a placed label crosses no line, no dot and no other label, what finds no place is left out") {
   std::mt19937 random(34);
   const auto pixel = [&](float most) { return std::uniform_real_distribution<float>(0, most)(random); };
   int placed = 0, left_out = 0;

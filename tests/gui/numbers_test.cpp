@@ -29,7 +29,7 @@ Prediction predicted(const sim::Scenario& s) {
 
 }  // namespace
 
-TEST_CASE("the FLOPs beside a step's tokens are of the whole step; those of one device are called that") {
+TEST_CASE("the FLOPs beside a step's tokens are of the whole step, those of one device are called that") {
   const sim::Scenario s = eight_gpus();
   const sim::Flops step = sim::executed_flops(sim::predict(s));
   tests::NullDesktop desktop(s);

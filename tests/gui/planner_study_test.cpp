@@ -94,7 +94,7 @@ TEST_CASE("a search ends with every candidate looked at, and says what it found 
   for (const sim::Candidate& c : best) CHECK(sim::validate(sim::candidate(view->space, c.index)).empty());
 }
 
-TEST_CASE("a search that is cancelled ends early and keeps what it found; the next one begins anew") {
+TEST_CASE("a search that is cancelled ends early and keeps what it found, the next one begins anew") {
   PlannerStudy search(search_strategies, [] {});
   PlannerQuestion large = small_question();
   large.scenario = sim::load_scenario_preset("train-llama-3.1-8b-h100");
@@ -190,7 +190,7 @@ TEST_CASE("the planner panel draws at every size, before, during and after a sea
   CHECK(ImGui::GetDrawData()->TotalVtxCount > 500);
 }
 
-TEST_CASE("ways to serve keep to their limits; the frontier falls; the pick stands beside the best") {
+TEST_CASE("ways to serve keep to their limits, the frontier falls, the pick stands beside the best") {
   sim::Scenario s = tests::small_scenario();
   s.model = sim::load_model_preset("llama-3.1-8b");
   s.implementation = sim::load_implementation_preset("vllm_0.14");
@@ -221,7 +221,7 @@ TEST_CASE("ways to serve keep to their limits; the frontier falls; the pick stan
   CHECK(limited.compared[1].index != *choices.picks[0]);
 }
 
-TEST_CASE("the planner draws ways to serve at every size; Apply is one edit") {
+TEST_CASE("the planner draws ways to serve at every size, Apply is one edit") {
   const ImVec2 size = GENERATE(ImVec2{700, 500}, ImVec2{1280, 800});
   sim::Scenario s = tests::small_scenario();
   s.workload.task = sim::Task::generate;

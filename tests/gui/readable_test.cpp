@@ -21,7 +21,7 @@ void check_text() {
 
 }  // namespace
 
-TEST_CASE("text that passes its window's edge, or lies on other text, is found; text beside it is not") {
+TEST_CASE("text that passes its window's edge, or lies on other text, is found, text beside it is not") {
   tests::NullDesktop desktop;
   const ImVec2 second = GENERATE(ImVec2(0, 30), ImVec2(6, 4), ImVec2(170, 30));
   ImGui_ImplNull_NewFrame();

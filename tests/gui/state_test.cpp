@@ -166,7 +166,7 @@ TEST_CASE("the scenario of the first start is legal, fits, and keeps its devices
   CHECK(sim::hfu(report) > 0.4);
 }
 
-TEST_CASE("settings read back as they were written; a spoilt file is no reason not to start") {
+TEST_CASE("settings read back as they were written, a spoilt file is no reason not to start") {
   const auto directory = std::filesystem::temp_directory_path() / "ridgepoint_settings_test";
   std::filesystem::remove_all(directory);
   CHECK(load_settings(directory) == Settings{});
@@ -231,7 +231,7 @@ TEST_CASE("a press and its release are both drawn where a single frame takes lon
   CHECK(frames < 10);
 }
 
-TEST_CASE("five idle seconds draw nothing; an edit draws its prediction, and then nothing again") {
+TEST_CASE("five idle seconds draw nothing, an edit draws its prediction, and then nothing again") {
   tests::NullDesktop desktop;
   desktop.live(1);
   const auto frames_in = [&](double seconds) {

@@ -49,7 +49,7 @@ TEST_CASE("nobody waits for a result: the old one stays until the new one is the
   CHECK_FALSE(study.progress().cancelled);
 }
 
-TEST_CASE("a study that fails is a message; the last result stays, and the next one takes the message away") {
+TEST_CASE("a study that fails is a message, the last result stays, and the next one takes the message away") {
   Tens study(
       [](int request, const auto&) {
         if (request < 0) throw std::invalid_argument("less than nothing");
@@ -69,7 +69,7 @@ TEST_CASE("a study that fails is a message; the last result stays, and the next 
   CHECK(*study.result() == 20);
 }
 
-TEST_CASE("work that is superseded or cancelled hears of it; what it has shown until then stays") {
+TEST_CASE("work that is superseded or cancelled hears of it, what it has shown until then stays") {
   std::latch shown(1);
   Tens study(
       [&](int, const auto& course) {

@@ -8,7 +8,7 @@ using test::kForward;
 using test::normal_tensor;
 using test::to_double;
 
-TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops; ignored rows are zero") {
+TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops, ignored rows are zero") {
   struct Shape {
     std::int64_t R, V;
   };
@@ -60,7 +60,7 @@ TEST_CASE("cross-entropy of padded rows is that of the words alone, and padding 
             (v < kWords ? alone[static_cast<std::size_t>(r * kWords + v)] : 0.0f));
 }
 
-TEST_CASE("cross-entropy of a divided vocabulary is as accurate as of a whole one; padding has no gradient") {
+TEST_CASE("cross-entropy of a divided vocabulary is as accurate as of a whole one, padding has no gradient") {
   struct Shape {
     std::int64_t R, V, ranks;
   };

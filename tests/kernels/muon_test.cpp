@@ -85,7 +85,7 @@ TEST_CASE("All singular values of an orthogonalised matrix come near one another
   }
 }
 
-TEST_CASE("Muon's momentum moves towards gradients and looks one step ahead; decay shrinks before the step") {
+TEST_CASE("Muon's momentum moves towards gradients and looks one step ahead, decay shrinks before the step") {
   const kernels::AdamWSettings settings{0.1f, 0.9f, 0.95f, 1e-8f, 0.5f, 1};
   const float scale = 2;
   std::vector<float> gradient{1, -2}, moment{0.5f, 4}, update(2, NAN), parameter{10, -10};

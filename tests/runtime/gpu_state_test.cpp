@@ -53,7 +53,7 @@ TEST_CASE("a GPU that the driver does not know, and no GPU at all, have no sampl
   }
 }
 
-TEST_CASE("reasons for a lowered clock bear names; idleness is none") {
+TEST_CASE("reasons for a lowered clock bear names, idleness is none") {
   CHECK(runtime::throttle_reasons(0) == "");
   CHECK(runtime::throttle_reasons(0x1) == "");
   CHECK(runtime::throttle_reasons(0x4) == "power cap");

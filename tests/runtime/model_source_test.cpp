@@ -133,7 +133,7 @@ TEST_CASE("A missing or wrongly shaped tensor is named with its file and both sh
                         "it with shape [48]");
 }
 
-TEST_CASE("A path that is not there says what a model may be; an unknown preset names those that exist") {
+TEST_CASE("A path that is not there says what a model may be, an unknown preset names those that exist") {
   CHECK_THROWS_AS(runtime::open_model("/nowhere/model.gguf"), runtime::InputError);
   CHECK_THROWS_AS(runtime::open_model("gpt2-123m"), sim::PresetError);
   CHECK(runtime::open_model("tiny-gpt").load == nullptr);

@@ -30,7 +30,7 @@ TEST_CASE("an operation's least time is at most its median, and many in a row ta
   CHECK(alone.least < 10 * in_a_row.least);
 }
 
-TEST_CASE("a load lasts as long as it is asked to, and its rate is work over time; a stop leaves nothing") {
+TEST_CASE("a load lasts as long as it is asked to, and its rate is work over time, a stop leaves nothing") {
   Timed timed;
   const runtime::SingleOperation single = runtime::product(sim::OpKind::matmul, 128, 128, 128);
   const auto begin = std::chrono::steady_clock::now();
@@ -48,7 +48,7 @@ TEST_CASE("a load lasts as long as it is asked to, and its rate is work over tim
                                               stop.get_token()));
 }
 
-TEST_CASE("single operations in fp8 multiply fp8 into bf16; tf32 multiplies what is stored in fp32") {
+TEST_CASE("single operations in fp8 multiply fp8 into bf16, tf32 multiplies what is stored in fp32") {
   using sim::DType;
   const auto types = [](runtime::SingleOperation single, DType dtype) {
     single.computing_in(dtype);

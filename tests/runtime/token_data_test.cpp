@@ -76,7 +76,7 @@ TEST_CASE("what is no training data is refused with a sentence") {
                     "counting: holds 8 tokens; a sequence length of 8 needs at least 9");
 }
 
-TEST_CASE("a folder's texts are read in the order of their paths; what is no text is passed over") {
+TEST_CASE("a folder's texts are read in the order of their paths, what is no text is passed over") {
   const TemporaryFolder folder;
   folder.write("b.py", "B");
   folder.write("a/z.txt", "Z");

@@ -150,7 +150,7 @@ TEST_CASE("no model of fewer parameters reaches the loss, and one a little large
   CHECK(llama.inference_flops(15e12) == Approx(llama.training_flops() / 3));
 }
 
-TEST_CASE("a model that serves nothing is compute-optimal; the more it serves, the smaller it is") {
+TEST_CASE("a model that serves nothing is compute-optimal, the more it serves, the smaller it is") {
   const ScalingLaw law = besiroglu_2024();
   const ModelAndData optimal = compute_optimal(law, 1e23);
   const double loss = law.loss(optimal.parameters, optimal.tokens);

@@ -49,7 +49,7 @@ TEST_CASE("engines and their versions by what tables call them") {
   CHECK(sim::serving_software("an engine of one's own", "2026").nearest);
 }
 
-TEST_CASE("a row that does not say what was asked of the engine is refused; its rate of requests is enough") {
+TEST_CASE("a row that does not say what was asked of the engine is refused, its rate of requests is enough") {
   const std::string silent =
       "Llama-3.3-70B,A100-80GB-PCIe,4,4,,,bf16,,,,,,,44.9,,,,198.5,vLLM,2025,request rate 1/s";
   const Validation refused = validated(silent + "\n");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "sim/cost/calibration_preset.h"
+#include "sim/cost/iteration_cost.h"
 #include "sim/cost/network.h"
 #include "sim/cost/predict.h"
 #include "sim/cost/work.h"
@@ -14,7 +15,6 @@
 #include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
-#include "sim/cost/iteration_cost.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 
@@ -376,7 +376,7 @@ TEST_CASE("plans of latent attention can be executed, however they are divided")
   CHECK(predict(plan, s.hardware).step_time.value > 0);
 }
 
-TEST_CASE("decoding by latents reads the cache and no expanded keys; prefill expands them") {
+TEST_CASE("decoding by latents reads the cache and no expanded keys, prefill expands them") {
   Scenario s = test::generation(deepseek(2, 1), 64, 4);
   const Plan plan = make_plan(s);
   CHECK(check(plan) == std::vector<std::string>{});

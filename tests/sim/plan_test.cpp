@@ -204,7 +204,7 @@ TEST_CASE("a head in n chunks has the FLOPs of one, and moves its weight and the
   }
 }
 
-TEST_CASE("generation has a section for each token; without a KV cache each is the whole sequence again") {
+TEST_CASE("generation has a section for each token, without a KV cache each is the whole sequence again") {
   const bool kv_cache = GENERATE(true, false);
   const Plan plan = make_plan(test::generation(test::llama_8b(), 100, 5, kv_cache));
   const Program& program = plan.programs.front();

@@ -82,7 +82,7 @@ TEST_CASE("what the ranks of a stage send adds up to the bytes of its report's r
   }
 }
 
-TEST_CASE("what is exposed is part of what is exchanged; without overlap in a plan all of it is") {
+TEST_CASE("what is exposed is part of what is exchanged, without overlap in a plan all of it is") {
   const sim::Scenario s = divided(GENERATE(0, 1, 3));
   const sim::StepDetail detail = sim::step_detail(sim::make_plan(s), s.hardware);
   for (const sim::MessageTraffic& t : detail.traffic) {

@@ -49,7 +49,7 @@ TEST_CASE("every kind of context parallelism shares the pairs of tokens exactly"
     }
 }
 
-TEST_CASE("a ring passes keys and values round once, and in backward twice; heads are exchanged four times") {
+TEST_CASE("a ring passes keys and values round once, and in backward twice, heads are exchanged four times") {
   const std::int64_t length = 4096, layers = 32, key_values = 2 * 8 * 128, queries = 32 * 128;
   for (const std::int64_t c : {2, 4, 8}) {
     Scenario s = test::training(test::llama_8b(), length);
@@ -332,7 +332,7 @@ TEST_CASE(
   CHECK(predict_step(plan, h).seconds.value == Approx(fast.value).epsilon(0.02));
 }
 
-TEST_CASE("fp8 products convert what they read; attention and head stay in 16 bits") {
+TEST_CASE("fp8 products convert what they read, attention and head stay in 16 bits") {
   Scenario s = test::training(test::llama(64, 96, 2, 4, 2, 101), 32);
   const auto counts = [&] {
     std::map<std::pair<OpKind, Phase>, std::int64_t> count;

@@ -54,7 +54,7 @@ TEST_CASE("the 96 GB, 500 W H100 and export variants are devices of their own") 
   CHECK(sim::hardware_preset_of("A100 (SXM, NVSwitch)") == "a100-sxm-80gb");
 }
 
-TEST_CASE("software is known by name and age; what nobody describes is the nearest, and says so") {
+TEST_CASE("software is known by name and age, what nobody describes is the nearest, and says so") {
   const auto preset = [](const char* framework, const char* date) {
     return sim::training_software(framework, date).presets.front();
   };
@@ -103,7 +103,7 @@ TEST_CASE("every preset of training software that a name leads to can be loaded"
         CHECK_NOTHROW(sim::load_implementation_preset(preset));
 }
 
-TEST_CASE("empty cells are what the stack does; degrees make up the number of GPUs") {
+TEST_CASE("empty cells are what the stack does, degrees make up the number of GPUs") {
   const sim::Scenario s = scenario_of(
       "Llama-style "
       "3B,3.57,28,3072,8192,32,32,131072,4096,llama,H100-80GB-SXM,64,8,,4,2,,,,zero1,,2,256,,bf16,"
