@@ -10,6 +10,7 @@
 #include "sim/report/step_parts.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 using namespace app::gui;
 
@@ -104,4 +105,27 @@ TEST_CASE(
   CHECK(again.all().front()->source.date == "2026-01-32T00:00:00");
   CHECK(again.all().back()->source.date == "2026-01-13T00:00:00");
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a run that cannot be kept stays in the list with the reason, and a damaged one is set aside") {
+  const TemporaryFolder folder;
+  sim::Report report = *report_of(pipelined(1));
+  report.source.kind = sim::ReportKind::measured;
+  report.source.date = "2026-01-10T00:00:00";
+  RunHistory nowhere(folder.write("a_file", "no folder") / "runs");
+  nowhere.add(std::make_shared<const sim::Report>(report));
+  CHECK(nowhere.all().size() == 1);
+  CHECK(nowhere.failure().find("not kept") != std::string::npos);
+
+  const std::filesystem::path runs = folder.path() / "runs";
+  {
+    RunHistory history(runs);
+    history.add(std::make_shared<const sim::Report>(report));
+    CHECK(history.failure().empty());
+  }
+  folder.write("runs/2026-01-11_half.json", "{\"schema_version\": 1, \"rows\": [");
+  const RunHistory again(runs);
+  CHECK(again.all().size() == 1);
+  CHECK_FALSE(std::filesystem::exists(runs / "2026-01-11_half.json"));
+  CHECK(std::filesystem::exists(runs / "2026-01-11_half.json.set-aside"));
 }

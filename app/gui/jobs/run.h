@@ -23,7 +23,8 @@ class Run {
 
   std::shared_ptr<const RunView> view() const;
   void cancel();
-  bool ended() const { return child_.ended(); }
+  // And its end is in view().
+  bool ended() const { return !view()->active(); }
 
  private:
   static constexpr int kViewsPerSecond = 30;
@@ -73,6 +74,7 @@ class Runs {
   void poll();
   // Those that ended with something measured.
   const std::vector<std::shared_ptr<const sim::Report>>& history() const { return history_.all(); }
+  const std::string& history_failure() const { return history_.failure(); }
   // As of the last poll(); phase none: there was none.
   const RunView& of(sim::Task task) const;
 

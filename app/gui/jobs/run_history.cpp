@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <span>
+
+#include "runtime/formats/atomic_file.h"
+#include "runtime/formats/set_aside.h"
 
 namespace app::gui {
 namespace {
@@ -29,17 +33,22 @@ RunHistory::RunHistory(std::filesystem::path folder) : folder_(std::move(folder)
       std::ifstream in(file, std::ios::binary);
       const std::string text(std::istreambuf_iterator<char>(in), {});
       all_.push_back(std::make_shared<const sim::Report>(sim::report_from_json(text, file.string())));
-    } catch (const std::exception&) {
-      // Of another version, or half written: the others are worth more than a refusal.
+    } catch (const std::exception& error) {  // of another version, or damaged: the others are worth more
+      runtime::set_aside(file, error.what(), "the other runs are listed");
     }
 }
 
 void RunHistory::add(std::shared_ptr<const sim::Report> report) {
-  if (!folder_.empty()) {
-    std::error_code ignored;
-    std::filesystem::create_directories(folder_, ignored);
-    std::ofstream(folder_ / file_name(*report)) << sim::to_json(*report);
-  }
+  if (!folder_.empty()) try {
+      std::filesystem::create_directories(folder_);
+      runtime::AtomicFile file(folder_ / file_name(*report));
+      const std::string json = sim::to_json(*report);
+      file.write(std::as_bytes(std::span(json)));
+      file.commit();
+      failure_.clear();
+    } catch (const std::exception& error) {
+      failure_ = std::string("The last run is not kept for the next session: ") + error.what();
+    }
   all_.insert(all_.begin(), std::move(report));
   if (all_.size() <= kMost) return;
   if (!folder_.empty()) {

@@ -183,6 +183,8 @@ void draw_runs(const PanelContext& context) {
   const auto& runs = context.runs.history();
   if (runs.empty()) return;
   form_heading(look, "Runs");
+  if (const std::string& failure = context.runs.history_failure(); !failure.empty())
+    text_wrapped(look, TextRole::caption, look.color().bad, failure);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     ImGui::PushID(static_cast<int>(1000 + i));
     if (ImGui::SmallButton("Pin")) context.requests.pins.push_back({PinRequest::Kind::add, 0, runs[i]});
