@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/formats/float_formats.h"
+#include "runtime/segments.h"
 
 namespace runtime {
 namespace {
@@ -16,16 +17,11 @@ enum OwnTag : MessageTag { kCollective = Communicator::kFirstFreeTag, kGathered,
 // Up to here each member sends all that it has to each other: one message's latency instead of two.
 constexpr std::size_t kSmallReduction = 8192;  // bytes
 
-std::size_t element_size(sim::DType dtype) {
-  return static_cast<std::size_t>(std::max<std::int64_t>(sim::bits(dtype) / 8, 1));
-}
-
 // Part i of n.
 template <class Bytes>
-Bytes part_of(Bytes buffer, std::size_t element, std::size_t n, std::size_t i) {
-  const std::size_t count = buffer.size() / element, part = (count + n - 1) / n;
-  const std::size_t begin = std::min(count, i * part), end = std::min(count, begin + part);
-  return buffer.subspan(begin * element, (end - begin) * element);
+Bytes part_in(Bytes buffer, std::size_t element, std::size_t n, std::size_t i) {
+  const Part part = part_of(buffer.size(), element, n, i);
+  return buffer.subspan(part.begin, part.bytes);
 }
 
 template <class Bytes>
@@ -33,15 +29,8 @@ std::vector<Bytes> parts_of(std::span<const Bytes> buffers, std::size_t element,
                             std::size_t i) {
   std::vector<Bytes> parts;
   parts.reserve(buffers.size());
-  for (const Bytes buffer : buffers) parts.push_back(part_of(buffer, element, n, i));
+  for (const Bytes buffer : buffers) parts.push_back(part_in(buffer, element, n, i));
   return parts;
-}
-
-template <class Bytes>
-std::size_t total(std::span<const Bytes> parts) {
-  std::size_t bytes = 0;
-  for (const Bytes part : parts) bytes += part.size();
-  return bytes;
 }
 
 // How an element is added up.
@@ -122,10 +111,6 @@ void sum_in_order(std::size_t members, std::size_t bytes, std::vector<std::byte>
   }
 }
 
-std::vector<ConstBytes> as_const(std::span<const MutableBytes> parts) {
-  return {parts.begin(), parts.end()};
-}
-
 void copy_each(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     const std::size_t bytes = std::min(to[i].size(), from[i].size());
@@ -135,17 +120,9 @@ void copy_each(std::span<const MutableBytes> to, std::span<const ConstBytes> fro
 
 // As many bytes, in segments of other lengths.
 void copy_across(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
-  std::size_t next = 0, done = 0;  // of `to`
-  for (ConstBytes rest : from)
-    while (!rest.empty()) {
-      if (next == to.size()) throw std::logic_error("a part is smaller than what comes");
-      const MutableBytes room = to[next].subspan(done);
-      const std::size_t bytes = std::min(room.size(), rest.size());
-      if (bytes > 0) std::memcpy(room.data(), rest.data(), bytes);
-      rest = rest.subspan(bytes);
-      done += bytes;
-      if (bytes == room.size()) ++next, done = 0;
-    }
+  for_each_piece(to, from, [](MutableBytes into, ConstBytes piece) {
+    std::memcpy(into.data(), piece.data(), piece.size());
+  });
 }
 
 // Shards as long as the parts they hold: a shard is padded where its buffer ends before.
@@ -179,7 +156,7 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
                               sim::DType dtype) {
   const std::size_t n = members.size();
   if (n == 1) return;
-  const std::size_t element = element_size(dtype), bytes = total(buffers);
+  const std::size_t element = element_size(dtype), bytes = total_bytes(buffers);
   if (bytes <= kSmallReduction) {
     begin_all_reduce(members, kCollective, buffers);
     return end_all_reduce(members, kCollective, buffers, dtype);
@@ -196,7 +173,7 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
     }
   }
   const ConstBytes whole_read = whole;
-  const MutableBytes own = part_of(whole, element, n, members.self);
+  const MutableBytes own = part_in(whole, element, n, members.self);
   reduce_scatter(members, std::span(&own, 1), std::span(&whole_read, 1), dtype, false);
   const ConstBytes own_read = own;
   all_gather(members, std::span(&whole, 1), std::span(&own_read, 1), dtype);
@@ -218,7 +195,7 @@ void Communicator::begin_all_reduce(const Members& members, MessageTag tag,
 void Communicator::end_all_reduce(const Members& members, MessageTag tag,
                                   std::span<const MutableBytes> buffers, sim::DType dtype) {
   const std::vector<ConstBytes> own = as_const(buffers);
-  const std::size_t bytes = total(buffers);
+  const std::size_t bytes = total_bytes(buffers);
   arriving_.resize(bytes);
   const MutableBytes arriving(arriving_);
   with_element(dtype, [&]<class E>(E) {
@@ -242,7 +219,7 @@ void Communicator::reduce_scatter(const Members& members, std::span<const Mutabl
       t.send(members.ranks[j], kCollective, parts_of(buffers, element, n, j));
     }
   }
-  const std::size_t bytes = total(std::span<const ConstBytes>(own));
+  const std::size_t bytes = total_bytes(own);
   arriving_.resize(bytes);
   const MutableBytes arriving(arriving_);
   with_element(dtype, [&]<class E>(E) {
@@ -304,7 +281,7 @@ void Communicator::exchange_parts(const Members& members, const MutableParts& ou
 
 void Communicator::sum_parts(const Members& members, std::span<const MutableBytes> out, const ConstParts& inp,
                              sim::DType dtype) {
-  const std::size_t n = members.size(), bytes = total(out);
+  const std::size_t n = members.size(), bytes = total_bytes(out);
   for (std::size_t step = 1; step < n; ++step) {
     const std::size_t j = (members.self + step) % n;
     transport(members).send(members.ranks[j], kCollective, inp[j]);

@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "runtime/segments.h"
+
 namespace runtime {
 namespace {
-
-template <class Bytes>
-std::size_t total(std::span<const Bytes> segments) {
-  std::size_t bytes = 0;
-  for (const Bytes segment : segments) bytes += segment.size();
-  return bytes;
-}
 
 // One piece of the copy joined to those before, where it continues their rows.
 bool continues(RowsCopy& rows, const RowsCopy& next) {
@@ -32,37 +27,20 @@ bool continues(RowsCopy& rows, const RowsCopy& next) {
 
 }  // namespace
 
-std::size_t total_bytes(std::span<const MutableBytes> segments) {
-  return total(segments);
-}
-std::size_t total_bytes(std::span<const ConstBytes> segments) {
-  return total(segments);
-}
-
 void copy_segments(Device& device, std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
   RowsCopy rows{};
   const auto flush = [&] {
     if (rows.width > 0 && rows.to != rows.from) device.copy_rows(rows);
     rows = {};
   };
-  std::size_t next = 0, done = 0;  // of `to`
-  for (ConstBytes rest : from)
-    while (!rest.empty()) {
-      if (next == to.size()) throw std::logic_error("a part is smaller than what comes");
-      const MutableBytes room = to[next].subspan(done);
-      const std::size_t bytes = std::min(room.size(), rest.size());
-      if (bytes > 0) {
-        const auto width = static_cast<std::int64_t>(bytes);
-        const RowsCopy piece{room.data(), rest.data(), width, width, width, 1};
-        if (rows.width == 0 || !continues(rows, piece)) {
-          flush();
-          rows = piece;
-        }
-      }
-      rest = rest.subspan(bytes);
-      done += bytes;
-      if (bytes == room.size()) ++next, done = 0;
+  for_each_piece(to, from, [&](MutableBytes into, ConstBytes from_here) {
+    const auto width = static_cast<std::int64_t>(from_here.size());
+    const RowsCopy piece{into.data(), from_here.data(), width, width, width, 1};
+    if (rows.width == 0 || !continues(rows, piece)) {
+      flush();
+      rows = piece;
     }
+  });
   flush();
 }
 

@@ -12,9 +12,6 @@
 
 namespace runtime {
 
-std::size_t total_bytes(std::span<const MutableBytes> segments);
-std::size_t total_bytes(std::span<const ConstBytes> segments);
-
 // As many bytes, in segments of other lengths: one copy for all rows that lie evenly apart. std::logic_error
 // where `to` is shorter.
 void copy_segments(Device& device, std::span<const MutableBytes> to, std::span<const ConstBytes> from);

@@ -21,14 +21,11 @@ constexpr int kRounds = 3, kLooksARound = 3;  // a burst of another program's wo
 
 // The fastest sample of the very shape: too rich in arithmetic for it to matter where operands came from.
 std::optional<double> calibrated_seconds(const sim::Calibration& calibration, const SingleOperation& single) {
-  const sim::KernelSample shape =
-      sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
   std::optional<double> fastest;
-  for (const sim::KernelSample& sample : calibration.samples)
-    if (sample.kind == shape.kind && sample.dtype == shape.dtype && sample.flops == shape.flops &&
-        sample.rows == shape.rows && sample.cols == shape.cols &&
-        (!fastest || sample.median.value < *fastest))
-      fastest = sample.median.value;
+  for (const std::size_t i : samples_of(single, calibration.samples)) {
+    const double seconds = calibration.samples[i].median.value;
+    fastest = std::min(fastest.value_or(seconds), seconds);
+  }
   return fastest;
 }
 

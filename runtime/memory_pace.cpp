@@ -11,17 +11,12 @@ namespace {
 
 constexpr SampleLength kLength{.seconds = 0.006, .most = 12};
 
-// The sample of the very shape that went through most memory.
-template <class Samples>
-auto* sample_of(Samples& samples, const SingleOperation& single) {
-  const sim::KernelSample shape =
-      sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
-  decltype(samples.data()) found = nullptr;
-  for (auto& sample : samples)
-    if (sample.kind == shape.kind && sample.dtype == shape.dtype && sample.bytes == shape.bytes &&
-        sample.rows == shape.rows && sample.cols == shape.cols &&
-        (found == nullptr || found->working_set < sample.working_set))
-      found = &sample;
+// The sample of the very operation that went through most memory.
+std::optional<std::size_t> uncached_sample(const std::vector<sim::KernelSample>& samples,
+                                           const SingleOperation& single) {
+  std::optional<std::size_t> found;
+  for (const std::size_t i : samples_of(single, samples))
+    if (!found || samples[*found].working_set < samples[i].working_set) found = i;
   return found;
 }
 
@@ -75,17 +70,17 @@ void set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& pac
   }
   const auto all = streams();
   for (std::size_t i = 0; i < kStreams; ++i)
-    if (sim::KernelSample* const sample = sample_of(calibration.samples, all[i]))
-      sample->median = {median[i]};
+    if (const auto sample = uncached_sample(calibration.samples, all[i]))
+      calibration.samples[*sample].median = {median[i]};
 }
 
 std::optional<Pace> calibrated_pace(const sim::Calibration& calibration) {
   Pace pace{};
   const auto all = streams();
   for (std::size_t i = 0; i < kStreams; ++i) {
-    const sim::KernelSample* const sample = sample_of(calibration.samples, all[i]);
-    if (sample == nullptr) return std::nullopt;
-    pace[i] = sample->median.value;
+    const auto sample = uncached_sample(calibration.samples, all[i]);
+    if (!sample) return std::nullopt;
+    pace[i] = calibration.samples[*sample].median.value;
   }
   return pace;
 }

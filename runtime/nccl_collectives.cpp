@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "runtime/error.h"
+#include "runtime/segments.h"
 
 namespace runtime {
 namespace {
@@ -30,19 +31,6 @@ NcclType type_of(sim::DType dtype) {
   }
 }
 
-std::size_t element_size(sim::DType dtype) {
-  return static_cast<std::size_t>(std::max<std::int64_t>(sim::bits(dtype) / 8, 1));
-}
-
-// Where part i of n of `bytes` begins and ends.
-struct Part {
-  std::size_t begin, bytes;
-};
-Part part_of(std::size_t bytes, std::size_t element, std::size_t n, std::size_t i) {
-  const std::size_t count = bytes / element, part = (count + n - 1) / n;
-  const std::size_t begin = std::min(count, i * part), end = std::min(count, begin + part);
-  return {begin * element, (end - begin) * element};
-}
 bool is_even(std::size_t bytes, std::size_t element, std::size_t n) {
   return bytes / element % n == 0;
 }

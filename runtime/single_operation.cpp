@@ -13,6 +13,20 @@ sim::DType stored_type(sim::DType computing) {
   return computing == sim::DType::fp8 ? sim::DType::bf16 : computing;
 }
 
+std::vector<std::size_t> samples_of(const SingleOperation& single,
+                                    const std::vector<sim::KernelSample>& samples) {
+  const sim::KernelSample own =
+      sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const sim::KernelSample& sample = samples[i];
+    if (sample.kind == own.kind && sample.dtype == own.dtype && sample.flops == own.flops &&
+        sample.bytes == own.bytes && sample.rows == own.rows && sample.cols == own.cols)
+      found.push_back(i);
+  }
+  return found;
+}
+
 SingleOperation& SingleOperation::computing_in(sim::DType dtype) {
   in(stored_type(dtype));
   if (!sim::is_product(operation_.kind)) return *this;

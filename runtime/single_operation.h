@@ -1,12 +1,14 @@
 // Operations with operands of their own, as a plan of that operation alone: what calibrating and benchmarks
 // time.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sim/cost/calibration.h"
 #include "sim/cost/work.h"
 #include "sim/plan/plan.h"
 
@@ -68,6 +70,10 @@ class SingleOperation {
   sim::Variables variables_;
   std::vector<std::size_t> stored_;
 };
+
+// The indices of the samples in which the very operation was timed alone.
+std::vector<std::size_t> samples_of(const SingleOperation& single,
+                                    const std::vector<sim::KernelSample>& samples);
 
 // For all operands, each in whole units of the arena.
 sim::Bytes operands_size(const SingleOperation& single);

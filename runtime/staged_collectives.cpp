@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "runtime/segments.h"
+
 namespace runtime {
 namespace {
 
@@ -11,10 +13,6 @@ constexpr std::size_t kTogether = ~std::size_t{0};
 template <class Bytes, class Hosts>
 std::vector<Bytes> views(Hosts& hosts) {
   return {hosts.begin(), hosts.end()};
-}
-
-std::vector<ConstBytes> as_const(std::span<const MutableBytes> segments) {
-  return {segments.begin(), segments.end()};
 }
 
 }  // namespace

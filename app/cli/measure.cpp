@@ -37,9 +37,7 @@ ExitCode list_series() {
   TextTable table{{{"series", TextTable::Align::left}, {"runs"}, {"what", TextTable::Align::left}}, {}};
   for (const std::string& name : sim::preset_names(sim::PresetKind::series)) {
     const sim::SeriesSet set = sim::load_series_preset(name);
-    std::size_t runs = 0;
-    for (const sim::ScenarioSeries& series : set.series) runs += series.points.size();
-    table.rows.push_back({name, fmt::format("{}", runs), set.title});
+    table.rows.push_back({name, fmt::format("{}", set.points()), set.title});
   }
   fmt::print("{}", table.text());
   return ExitCode::fine;
@@ -238,8 +236,7 @@ ExitCode measure(const MeasureFlags& flags) {
   if (flags.name.empty()) return list_series();
   if (!(flags.seconds > 0)) throw UsageError(fmt::format("--seconds is above 0, not {}", flags.seconds));
   const sim::SeriesSet set = read_series(flags.name);
-  std::size_t runs = 0;
-  for (const sim::ScenarioSeries& series : set.series) runs += series.points.size();
+  const std::size_t runs = set.points();
   const InterruptSignals interrupt;
   EventOutput events({});
   const sim::Calibration calibration = runtime::this_machine(events.sink(), interrupt.stop());

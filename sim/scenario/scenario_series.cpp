@@ -129,6 +129,12 @@ SeriesSet series_from_json(std::string_view text, const std::string& file) {
   return series_from(JsonObject(json, file));
 }
 
+std::size_t SeriesSet::points() const {
+  std::size_t points = 0;
+  for (const ScenarioSeries& one : series) points += one.points.size();
+  return points;
+}
+
 std::optional<double> power_of_growth(const std::vector<double>& x, const std::vector<double>& y) {
   double n = 0, sum_x = 0, sum_y = 0, sum_xx = 0, sum_xy = 0;
   for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {

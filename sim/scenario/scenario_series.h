@@ -1,3 +1,4 @@
+// clang-format off
 // Series of scenarios that differ in few fields, presets/series/NAME.json: what is predicted and measured one
 // after the other, to see how right predictions are and how cost grows.
 //
@@ -5,14 +6,16 @@
 //    "series": [{"name": "vanilla training, deeper models",
 //                "scenario": "train-gpt-10m-here",                  a scenario as in any file
 //                "set": {"workload.seq_len": 256},                  fields of it by their paths, as of --set
-//                "vary": {"model.num_hidden_layers": [2, 4, 8]},    all combinations; paths by commas take
-//                one value together "claim": {"time": 1, "memory": 1, "says": "O(N²L) time, O(NL) memory",
-//                "source": "..."}}]}
+//                "vary": {"model.num_hidden_layers": [2, 4, 8]},    all combinations; paths joined by
+//                                                                   commas take one value together
+//                "claim": {"time": 1, "memory": 1, "says": "O(N²L) time, O(NL) memory", "source": "..."}}]}
 //
 // A claim is of the exponent in the one number that is varied: time or working memory (that of the
 // parameters, gradients and optimizer states left out) grow as its power; "why_apart" has the reason where
 // they do not yet at these sizes.
+// clang-format on
 #pragma once
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +48,7 @@ struct ScenarioSeries {
 struct SeriesSet {
   std::string title;
   std::vector<ScenarioSeries> series;
+  std::size_t points() const;  // of all series: a run each
 };
 
 // Throws PresetError, one sentence that names the file and the field. Hardware stays what the scenarios say.

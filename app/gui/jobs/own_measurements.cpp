@@ -2,34 +2,34 @@
 
 #include <fstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "app/gui/jobs/child_process.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
 
-std::int64_t runs_of_series(const std::string& series) {
-  std::int64_t runs = 0;
-  for (const sim::ScenarioSeries& one : sim::load_series_preset(series).series)
-    runs += static_cast<std::int64_t>(one.points.size());
-  return runs;
-}
-
 OwnMeasurements measure_series(const SeriesToMeasure& what, const OwnMeasurementsStudy::Course& course) {
-  const std::int64_t all = runs_of_series(what.series);
+  const auto all = static_cast<std::int64_t>(sim::load_series_preset(what.series).points());
   std::filesystem::create_directories(what.file.parent_path());
-  std::ofstream file(what.file, std::ios::binary);
+  std::ofstream file;
   OwnMeasurements measured{.file = what.file};
-  bool heading = true;
+  std::string heading;
   course.report(0, all, "calibrating");
   run_to_end(
       {what.executable, "measure", what.series, "--format", "csv"},
       [&](std::string_view line) {
+        if (heading.empty()) {
+          heading = line;
+          return;
+        }
+        // An older table stays until there is something to put in its place.
+        if (!file.is_open()) {
+          file.open(what.file, std::ios::binary);
+          file << heading << '\n';
+        }
         file << line << '\n' << std::flush;
-        // A run's own line comes before those of its operations.
-        const bool run = !heading && !line.starts_with("operations,");
-        heading = false;
-        if (!run) return;
+        if (line.starts_with("operations,")) return;  // a run's own line comes before these
         course.report(++measured.runs, all, "measuring");
         course.show(measured);
       },

@@ -21,8 +21,6 @@ struct OwnMeasurements {
 };
 using OwnMeasurementsStudy = Study<SeriesToMeasure, OwnMeasurements>;
 
-std::int64_t runs_of_series(const std::string& series);
-
 // Runs `ridgepoint measure SERIES --format csv`, and shows the file each time a run is in it. Throws
 // std::runtime_error, a sentence.
 OwnMeasurements measure_series(const SeriesToMeasure& what, const OwnMeasurementsStudy::Course& course);

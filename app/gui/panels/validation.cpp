@@ -17,6 +17,7 @@
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/quantile.h"
+#include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
@@ -104,10 +105,12 @@ void draw_measure_button(const Context& context, float width) {
     context.invoke(running ? "validation.stop" : "validation.measure");
   ImGui::EndDisabled();
   if (!ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) return;
+  static const std::string runs =
+      sim::format_count(static_cast<std::int64_t>(sim::load_series_preset(kOwnSeries).points()));
   ImGui::BeginTooltip();
   text(context.look, TextRole::caption, context.look.color().text,
        running ? "What is measured so far stays in the table."
-               : "Some minutes of " + sim::format_count(runs_of_series(kOwnSeries)) +
+               : "Some minutes of " + runs +
                      " short trainings and generations on this machine,\nthat its calibration does not hold, "
                      "each beside its prediction.");
   ImGui::EndTooltip();

@@ -1,0 +1,57 @@
+// How collectives see memory: buffers divided over ranks, and the same bytes in segments of other lengths.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "runtime/transport.h"
+#include "sim/dtype.h"
+
+namespace runtime {
+
+inline std::size_t element_size(sim::DType dtype) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(sim::bits(dtype) / 8, 1));
+}
+
+// Part i of n of a buffer, as collectives.h has it, in bytes.
+struct Part {
+  std::size_t begin, bytes;
+};
+inline Part part_of(std::size_t bytes, std::size_t element, std::size_t n, std::size_t i) {
+  const std::size_t count = bytes / element, part = (count + n - 1) / n;
+  const std::size_t begin = std::min(count, i * part), end = std::min(count, begin + part);
+  return {begin * element, (end - begin) * element};
+}
+
+template <class Segments>
+std::size_t total_bytes(const Segments& segments) {
+  std::size_t bytes = 0;
+  for (const auto& segment : segments) bytes += segment.size();
+  return bytes;
+}
+
+inline std::vector<ConstBytes> as_const(std::span<const MutableBytes> segments) {
+  return {segments.begin(), segments.end()};
+}
+
+// Calls copy(to, from), both as long, on what of `from` comes to lie in one segment of `to`, in order.
+// std::logic_error where `to` is shorter in all.
+template <class Copy>
+void for_each_piece(std::span<const MutableBytes> to, std::span<const ConstBytes> from, const Copy& copy) {
+  std::size_t next = 0, done = 0;  // of `to`
+  for (ConstBytes rest : from)
+    while (!rest.empty()) {
+      if (next == to.size()) throw std::logic_error("a part is smaller than what comes");
+      const MutableBytes room = to[next].subspan(done);
+      const std::size_t bytes = std::min(room.size(), rest.size());
+      if (bytes > 0) copy(room.first(bytes), rest.first(bytes));
+      rest = rest.subspan(bytes);
+      done += bytes;
+      if (bytes == room.size()) ++next, done = 0;
+    }
+}
+
+}  // namespace runtime
