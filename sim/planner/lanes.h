@@ -60,6 +60,13 @@ SIM_INLINE LanesOf<n> smaller(const LanesOf<n>& a, Seconds b) {
   return {all < a.of ? all : a.of};
 }
 
+// `x` in lanes where a is less than b, else `y`.
+template <std::size_t n>
+SIM_INLINE LanesOf<n> where_less(const LanesOf<n>& a, const LanesOf<n>& b, const LanesOf<n>& x,
+                                 const LanesOf<n>& y) {
+  return {a.of < b.of ? x.of : y.of};
+}
+
 // The same time in all lanes, and one lane's.
 template <class Time>
 SIM_INLINE Time everywhere(Seconds time) {

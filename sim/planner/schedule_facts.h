@@ -23,25 +23,14 @@ class ScheduleFacts {
   Schedule placement;  // without slots
   StagesInFlight in_flight;
 
-  // As SlotOrder::run(). With many micro-batches the step grows by the same with each further group of them,
-  // and two shorter steps say by how much. All micro-batches are run where a further group does not take what
-  // the one before did.
-  void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
-           const TransferTimes& transfers, bool hosts, std::vector<StageEnd>& ends) const;
+  // SlotOrder's, made when it is first asked for: of many schedules no candidate fits, or all are beaten.
+  const SlotOrder& order() const;
 
  private:
-  // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
-  struct Order {
-    std::int32_t micro_batches = 0;
-    mutable std::once_flag made = {};
-    mutable std::unique_ptr<SlotOrder> order = {};
-  };
-  const SlotOrder& made(const Order& order) const;
-
   std::string schedule_;
   std::int32_t chunks_;
-  Order all_, longer_, shorter_;  // where all are no more than longer has, it has them
-  double more_ = 0;               // groups beyond longer
+  mutable std::once_flag made_;
+  mutable std::unique_ptr<SlotOrder> order_;
 };
 
 // The schedules that a search has met, for all of its threads.

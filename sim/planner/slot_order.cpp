@@ -9,117 +9,68 @@
 namespace sim {
 namespace {
 
-// Slots of each chunk of a stage: the first in either direction, and the last that give gradients, of inputs
-// (embedding, head) and of weights.
-struct ChunkSlots {
-  explicit ChunkSlots(const std::vector<Slot>& slots, std::int32_t chunks)
-      : first_forward(static_cast<std::size_t>(chunks), slots.size()),
-        first_backward(first_forward),
-        last_input(first_forward),
-        last_weight(first_forward) {
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      const auto chunk = static_cast<std::size_t>(slots[i].chunk);
-      const Pass pass = slots[i].pass;
-      std::size_t& first = (pass == Pass::forward ? first_forward : first_backward)[chunk];
-      first = std::min(first, i);
-      if (pass == Pass::backward || pass == Pass::backward_input) last_input[chunk] = i;
-      if (pass == Pass::backward || pass == Pass::backward_weight) last_weight[chunk] = i;
-    }
-  }
-  bool is_first(std::size_t i, const Slot& slot) const {
-    return i == (slot.pass == Pass::forward ? first_forward
-                                            : first_backward)[static_cast<std::size_t>(slot.chunk)];
-  }
-  bool is_last(std::size_t i, const Slot& slot) const {
-    return i == (slot.pass == Pass::backward_input ? last_input
-                                                   : last_weight)[static_cast<std::size_t>(slot.chunk)];
-  }
-  std::vector<std::size_t> first_forward, first_backward, last_input, last_weight;
-};
-
-}  // namespace
-
-SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
-  std::vector<ChunkSlots> chunk_slots;
-  for (const std::vector<Slot>& slots : s.slots) chunk_slots.emplace_back(slots, s.chunks);
-  // Places among kinds_, by PassKind::code(); those that are not yet there have none.
-  std::array<std::uint8_t, kPassCodes> places;
-  constexpr std::uint8_t kNone = kPassCodes;
-  places.fill(kNone);
-  const auto place_of = [&](const PassKind& kind) {
-    std::uint8_t& place = places[kind.code()];
-    if (place != kNone) return place;
-    place = static_cast<std::uint8_t>(kinds_.size());
-    kinds_.push_back(static_cast<std::uint8_t>(std::ranges::find(kPassKinds, kind.code(), &PassKind::code) -
-                                               kPassKinds.begin()));
-    return place;
-  };
-  ScheduleEvents all = events_of(s);
-  messages_ = all.messages;
-  events_.reserve(all.events.size());
-  for (const ScheduleEvent& event : all.events) {
-    const std::vector<Slot>& slots = s.slots[static_cast<std::size_t>(event.stage)];
-    const std::size_t i = event.slot;
-    const Slot& slot = slots[i];
-    const bool forward = slot.pass == Pass::forward;
-    const bool begins = i == 0 || slots[i - 1].chunk != slot.chunk ||
-                        slots[i - 1].micro_batch != slot.micro_batch ||
-                        (slots[i - 1].pass == Pass::forward) != forward;
-    const ChunkSlots& ends = chunk_slots[static_cast<std::size_t>(event.stage)];
-    const bool of_weight = slot.pass == Pass::backward_weight, first = ends.is_first(i, slot) && !of_weight;
-    const PassKind kind{.pass = slot.pass,
-                        .begins_step = i == 0,
-                        .reads_ahead = forward && first,
-                        .begins_gradients = !forward && first,
-                        .ends_gradients = !forward && !first && ends.is_last(i, slot),
-                        .follows_input = of_weight && !begins};
-    events_.push_back({.kind = place_of(kind),
-                       .forward = forward,
-                       .reads_ahead = kind.reads_ahead,
-                       .with_next = slot.with_next,
-                       .stage = event.stage,
-                       .at = event.stage * s.chunks + slot.chunk,
-                       .received = event.received,
-                       .sent = event.sent});
-  }
-  share_messages();
-}
-
-// A message's place is free for another once it has been received: few are under way at a time.
-void SlotOrder::share_messages() {
-  std::vector<std::int32_t> place(messages_, -1), free;
-  std::int32_t places = 0;
-  for (std::size_t first = 0; first < events_.size();) {
-    std::size_t end = first + 1;
-    while (events_[end - 1].with_next) ++end;
-    for (std::size_t i = first; i < end; ++i) {
-      std::int32_t& received = events_[i].received;
-      if (received < 0) continue;
-      received = place[static_cast<std::size_t>(received)];
-      free.push_back(received);
-    }
-    for (std::size_t i = first; i < end; ++i) {
-      std::int32_t& sent = events_[i].sent;
-      if (sent < 0) continue;
-      std::int32_t& own = place[static_cast<std::size_t>(sent)];
-      if (free.empty()) {
-        own = places++;
-      } else {
-        own = free.back();
-        free.pop_back();
-      }
-      sent = own;
-    }
-    first = end;
-  }
-  messages_ = static_cast<std::size_t>(places);
-}
-
-namespace {
-
 // Passes know what compute beside exchanges loses.
 struct Undisturbed {
   explicit Undisturbed(Interference) {}
+};
+
+// By how much a group of micro-batches moves what a machine saves of its state, lane by lane. The first
+// `deciding` ones may not fall behind.
+class Pace {
+ public:
+  // Whether the deciding ones have all moved by as much, and none of the others by more.
+  bool is_even(const std::vector<Lanes>& before, const std::vector<Lanes>& now, std::size_t deciding) {
+    pace_ = now.front() - before.front();
+    rounding_ = pace_ * kRounding;
+    deciding_ = deciding;
+    Lanes uneven{};
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const Lanes more = now[i] - before[i] - pace_;
+      uneven = larger(uneven, (i < deciding ? larger(more, Lanes{} - more) : more) - rounding_);
+    }
+    return is_zero(uneven);
+  }
+  // What fell behind, as if it had never been.
+  void lower_those_behind(const std::vector<Lanes>& before, const std::vector<Lanes>& now,
+                          std::vector<Lanes>& lowered) const {
+    constexpr double kFar = 1e9;
+    lowered = now;
+    for (std::size_t i = deciding_; i < now.size(); ++i)
+      lowered[i] = where_less(now[i] - before[i], pace_ - rounding_, now[i] - pace_ * kFar, now[i]);
+  }
+  // Whether a group after `lowered` has moved all others by as much.
+  bool goes_on(const std::vector<Lanes>& before, const std::vector<Lanes>& now,
+               const std::vector<Lanes>& after_lowered) const {
+    Lanes uneven{};
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const Lanes less = now[i] + pace_ - after_lowered[i] - rounding_;
+      uneven = larger(
+          uneven, i < deciding_ ? less : where_less(now[i] - before[i], pace_ - rounding_, Lanes{}, less));
+    }
+    return is_zero(uneven);
+  }
+  // So many further groups. What is behind goes on at its own pace, or follows the others.
+  void add(const std::vector<Lanes>& before, const std::vector<Lanes>& after_lowered, double groups,
+           std::vector<Lanes>& now) const {
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const Lanes own = now[i] - before[i], moved = now[i] + pace_ * groups;
+      now[i] =
+          i < deciding_
+              ? moved
+              : where_less(own, pace_ - rounding_,
+                           larger(now[i] + own * groups, after_lowered[i] + pace_ * (groups - 1)), moved);
+    }
+  }
+
+ private:
+  static constexpr double kRounding = 1e-9;
+  static bool is_zero(const Lanes& lanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      if (lane_of(lanes, lane) > Seconds{}) return false;
+    return true;
+  }
+  Lanes pace_, rounding_;
+  std::size_t deciding_ = 0;
 };
 
 }  // namespace
@@ -162,6 +113,29 @@ struct SlotOrder::Machine {
   std::vector<Lanes> first_forward;       // PipelinePasses'
   std::vector<Clock> clocks;              // of stages
   std::vector<Lanes> arrivals;            // of messages
+  std::vector<Lanes> carried;             // of those on their way when a segment ended
+
+  // Where everything stands; first compute of all stages and the messages on their way.
+  void save(std::vector<Lanes>& state) const {
+    state.clear();
+    for (const Clock& clock : clocks) state.push_back(clock.free(kComputeStream));
+    state.insert(state.end(), carried.begin(), carried.end());
+    for (const Clock& clock : clocks) {
+      state.push_back(clock.free(kCollectiveStream));
+      state.push_back(clock.free(kSendStream));
+      if constexpr (kHost) state.push_back(clock.host());
+    }
+  }
+  void restore(const std::vector<Lanes>& state) {
+    auto from = state.begin();
+    for (Clock& clock : clocks) clock.free(kComputeStream) = *from++;
+    for (std::size_t i = 0; i < carried.size(); ++i) arrivals[i] = carried[i] = *from++;
+    for (Clock& clock : clocks) {
+      clock.free(kCollectiveStream) = *from++;
+      clock.free(kSendStream) = *from++;
+      if constexpr (kHost) clock.host() = *from++;
+    }
+  }
 
   void set(std::size_t lane, const PipelinePasses& run, const std::vector<std::uint8_t>& kinds) {
     for (std::size_t p = 0; p < run.passes.size(); ++p)
@@ -189,27 +163,29 @@ struct SlotOrder::Machine {
 };
 
 template <bool kHost>
-SIM_INLINE void SlotOrder::run_events(Machine<kHost>& m, const TransferTimes& transfers) const {
+SIM_INLINE void SlotOrder::run_events(const SlotSegment& segment, Machine<kHost>& m,
+                                      const TransferTimes& transfers) const {
+  const std::vector<SlotEvent>& events = segment.events;
   std::size_t together = 0;  // first of those that are worked on together
-  for (std::size_t i = 0; i < events_.size(); ++i) {
-    const Event& e = events_[i];
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const SlotEvent& e = events[i];
     auto& clock = m.clocks[static_cast<std::size_t>(e.stage)];
     // Both begin when both inputs are there, and both results go when both have ended.
     if (i == together)
       for (std::size_t j = i;; ++j) {
-        const Event& with = events_[j];
+        const SlotEvent& with = events[j];
         if (with.received >= 0)
           clock.receive(with.forward ? transfers.receive_forward : transfers.receive_backward,
                         clock.free(kComputeStream), m.arrivals[static_cast<std::size_t>(with.received)]);
         if (!with.with_next) break;
       }
     const auto at = static_cast<std::size_t>(e.at);
-    clock.pass(m.passes[m.piece_of[at] * kinds_.size() + e.kind]);
+    clock.pass(m.passes[m.piece_of[at] * events_.kinds.size() + e.kind]);
     if (e.reads_ahead && !m.first_forward.empty())
       clock.free(kComputeStream) = larger(clock.free(kComputeStream), m.first_forward[at]);
     if (e.with_next) continue;
     for (std::size_t j = together; j <= i; ++j)
-      if (const Event& done = events_[j]; done.sent >= 0)
+      if (const SlotEvent& done = events[j]; done.sent >= 0)
         m.arrivals[static_cast<std::size_t>(done.sent)] =
             clock
                 .send(done.forward ? transfers.send_forward : transfers.send_backward,
@@ -217,30 +193,68 @@ SIM_INLINE void SlotOrder::run_events(Machine<kHost>& m, const TransferTimes& tr
                 .end;
     together = i + 1;
   }
+  m.carried.clear();
+  for (const std::int32_t place : segment.carried)
+    m.carried.push_back(m.arrivals[static_cast<std::size_t>(place)]);
+  std::ranges::copy(m.carried, m.arrivals.begin());
 }
 
 SIM_MULTIVERSION
-void SlotOrder::run_machine(Machine<false>& m, const TransferTimes& transfers) const {
-  run_events(m, transfers);
+void SlotOrder::run_segment(const SlotSegment& segment, Machine<false>& m,
+                            const TransferTimes& transfers) const {
+  run_events(segment, m, transfers);
 }
 SIM_MULTIVERSION
-void SlotOrder::run_machine(Machine<true>& m, const TransferTimes& transfers) const {
-  run_events(m, transfers);
+void SlotOrder::run_segment(const SlotSegment& segment, Machine<true>& m,
+                            const TransferTimes& transfers) const {
+  run_events(segment, m, transfers);
 }
+
+// Runs the group until the further ones are known. What it does to all clocks and messages on their way,
+// F, moves by c where they all move by c, and is never earlier where one of them is later. So where F(x) is
+// x + c, each further group adds c. Some may fall behind (what few exchanges wait for, a host that is
+// ahead): where no time of F(x) is later than x + c, and F gives x + c to all others even if these had never
+// been, F^n(x) is x + n c for the others: not later by the former, not earlier by the latter.
+template <bool kHost>
+void SlotOrder::repeat_group(Machine<kHost>& m, const TransferTimes& transfers) const {
+  thread_local std::vector<Lanes> before, now, lowered;  // kept from one run to the next
+  m.save(before);
+  for (std::int32_t left = events_.repeats; left > 0;) {
+    run_segment(events_.group, m, transfers);
+    m.save(now);
+    if (--left == 0) return;
+    Pace pace;
+    if (pace.is_even(before, now, m.clocks.size() + m.carried.size())) {
+      pace.lower_those_behind(before, now, lowered);
+      m.restore(lowered);
+      run_segment(events_.group, m, transfers);
+      m.save(lowered);
+      const bool goes_on = pace.goes_on(before, now, lowered);
+      if (goes_on) pace.add(before, lowered, left, now);
+      m.restore(now);
+      if (goes_on) return;
+    }
+    before.swap(now);
+  }
+}
+
 template <bool kHost>
 void SlotOrder::run_some(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
                          const TransferTimes& transfers, StageEnd* ends) const {
   thread_local Machine<kHost> m;  // kept from one run to the next
   m.piece_of = piece_of;
-  m.passes.resize(runs.front().passes.size() * kinds_.size());
+  m.passes.resize(runs.front().passes.size() * events_.kinds.size());
   const bool ahead =
       std::any_of(runs.begin(), runs.end(), [](const PipelinePasses& r) { return !r.first_forward.empty(); });
   m.first_forward.resize(ahead ? piece_of.size() : 0);
-  m.clocks.assign(static_cast<std::size_t>(stages_), typename Machine<kHost>::Clock(transfers.in_order));
-  m.arrivals.resize(messages_);
+  m.clocks.assign(static_cast<std::size_t>(events_.stages),
+                  typename Machine<kHost>::Clock(transfers.in_order));
+  m.arrivals.resize(events_.places);
   for (std::size_t lane = 0; lane < kLanes; ++lane)
-    m.set(lane, runs[std::min(lane, runs.size() - 1)], kinds_);
-  run_machine(m, transfers);
+    m.set(lane, runs[std::min(lane, runs.size() - 1)], events_.kinds);
+  run_segment(events_.head, m, transfers);
+  repeat_group(m, transfers);
+  run_segment(events_.tail, m, transfers);
   for (std::size_t lane = 0; lane < runs.size(); ++lane)
     for (const auto& c : m.clocks) {
       const auto of = [lane](const auto& time) { return lane_of(time, lane); };
@@ -251,7 +265,7 @@ void SlotOrder::run_some(std::span<const PipelinePasses> runs, std::span<const s
 
 void SlotOrder::run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
                     const TransferTimes& transfers, bool hosts, std::vector<StageEnd>& ends) const {
-  const auto stages = static_cast<std::size_t>(stages_);
+  const auto stages = static_cast<std::size_t>(events_.stages);
   ends.resize(runs.size() * stages);
   for (std::size_t first = 0; first < runs.size(); first += kLanes) {
     const auto some = runs.subspan(first, std::min(kLanes, runs.size() - first));

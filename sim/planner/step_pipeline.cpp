@@ -269,8 +269,8 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
 void StepPipeline::run_asked() {
   if (asked_.empty()) return;
   thread_local std::vector<StageEnd> ends;
-  facts_.run({passes_.runs_.data(), asked_.size()}, piece_of_, passes_.transfers_, passes_.software_.hosts,
-             ends);
+  facts_.order().run({passes_.runs_.data(), asked_.size()}, piece_of_, passes_.transfers_,
+                     passes_.software_.hosts, ends);
   auto e = ends.begin();
   for (const std::size_t number : asked_) {
     StageEnd* const of_kinds = ends_.data() + number * kinds_.size();

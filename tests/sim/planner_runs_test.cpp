@@ -104,7 +104,7 @@ TEST_CASE("runs of a pipeline beside each other end to the bit as each does alon
       constexpr std::int32_t kStages = 4;
       const int chunks = schedule_problems(schedule, kStages, 2, 16).empty() ? 2 : 1;
       const Schedule slots = make_schedule(schedule, kStages, chunks, 16);
-      const SlotOrder order(slots);
+      const SlotOrder order(every_slot(slots));
       const auto at = static_cast<std::size_t>(slots.stages * slots.chunks);
       std::vector<std::size_t> piece_of;
       for (std::size_t i = 0; i < at; ++i) piece_of.push_back(i % 3);
@@ -141,6 +141,53 @@ TEST_CASE("runs of a pipeline beside each other end to the bit as each does alon
         }
       }
     }
+}
+
+TEST_CASE("a schedule with its groups of micro-batches repeated ends as slot by slot, whatever pieces take") {
+  RandomTimes random(7);
+  int repeated = 0;
+  for (int i = 0; i < 400; ++i) {
+    const std::string schedule(schedule_names()[static_cast<std::size_t>(i) % schedule_names().size()]);
+    const std::int32_t stages = random.between(2, 6);
+    const std::int32_t micro_batches = group_of(schedule, stages) * random.between(3, 24) +
+                                       (random.one_in(3) ? random.between(1, stages) : 0);
+    int chunks = random.between(1, 4);
+    if (!schedule_problems(schedule, stages, chunks, micro_batches).empty()) chunks = 2;
+    if (!schedule_problems(schedule, stages, chunks, micro_batches).empty()) chunks = 1;
+    if (!schedule_problems(schedule, stages, chunks, micro_batches).empty()) continue;
+    const bool hosts = random.one_in(2);
+    const Schedule slots = make_schedule(schedule, stages, chunks, micro_batches);
+    const SlotEvents groups = slots_in_groups(schedule, stages, chunks, micro_batches);
+    repeated += groups.repeats > 1;
+    CAPTURE(i, schedule, stages, chunks, micro_batches, hosts, groups.repeats);
+    const auto at = static_cast<std::size_t>(slots.stages * slots.chunks);
+    const int pieces = random.between(1, 5);
+    std::vector<RandomPasses> passes;
+    for (int p = 0; p < pieces; ++p) passes.emplace_back(random, hosts);
+    std::vector<ChunkPasses> of_pieces;
+    for (RandomPasses& p : passes) {
+      for (std::size_t k = 0; k < kPassKinds.size(); ++k) p.by_kind[k] = &p.times[k];
+      of_pieces.push_back(p.by_kind);
+    }
+    std::vector<std::size_t> piece_of;
+    for (std::size_t c = 0; c < at; ++c)
+      piece_of.push_back(static_cast<std::size_t>(random.between(0, pieces - 1)));
+    PipelinePasses run{.passes = of_pieces};
+    for (int stage = 0; stage < stages; ++stage)
+      run.begin.push_back({random.upto(5), random.upto(50), {}, random.upto(hosts ? 5 : 0)});
+    TransferTimes transfers;
+    transfers.in_order = random.one_in(4);
+    for (ActionTime* t : {&transfers.send_forward, &transfers.send_backward})
+      *t = action(random, random.one_in(2) ? 0.2 : 3, hosts ? 0.02 : 0);
+    std::vector<StageEnd> in_groups, slot_by_slot;
+    SlotOrder(groups).run({&run, 1}, piece_of, transfers, hosts, in_groups);
+    SlotOrder(every_slot(slots)).run({&run, 1}, piece_of, transfers, hosts, slot_by_slot);
+    REQUIRE(in_groups.size() == slot_by_slot.size());
+    for (std::size_t s = 0; s < in_groups.size(); ++s)
+      for (const auto t : {&StageEnd::compute, &StageEnd::collectives, &StageEnd::sends, &StageEnd::host})
+        CHECK((in_groups[s].*t).value == Approx((slot_by_slot[s].*t).value).epsilon(1e-7));
+  }
+  CHECK(repeated > 100);
 }
 
 TEST_CASE(
