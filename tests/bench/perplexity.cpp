@@ -2,6 +2,7 @@
 // read token by token through the KV cache, as generation does.
 //
 //   perplexity MODEL.gguf TEXT_FILE [MOST_TOKENS]
+//   perplexity --as-stored MODEL.gguf TEXT_FILE      with weights as the file has them alone
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/model_source.h"
@@ -58,8 +60,10 @@ double perplexity(const runtime::ModelSource& source, const sim::Workload& workl
 
 int main(int argc, char** argv) {
   runtime::restart_with_short_waiting(argv);
+  const bool as_stored = argc > 1 && std::string_view(argv[1]) == "--as-stored";
+  if (as_stored) --argc, ++argv;
   if (argc < 3) {
-    std::fprintf(stderr, "usage: perplexity MODEL.gguf TEXT_FILE [MOST_TOKENS]\n");
+    std::fprintf(stderr, "usage: perplexity [--as-stored] MODEL.gguf TEXT_FILE [MOST_TOKENS]\n");
     return 2;
   }
   using sim::DType;
@@ -73,6 +77,7 @@ int main(int argc, char** argv) {
   std::vector<std::int32_t> tokens = source.tokenizer->encode(text, true);
   if (argc > 3) tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(std::atoll(argv[3]))));
 
+  constexpr const char* kStored = "as the file has them";
   struct Way {
     const char* name;
     DType dtype = DType::fp32;
@@ -81,12 +86,7 @@ int main(int argc, char** argv) {
   };
   const Way ways[] = {
       {"fp32", DType::fp32, {}, {}, {}, 0},
-      {"as the file has them",
-       DType::fp32,
-       source.stored.weights,
-       source.stored.embedding,
-       {},
-       source.stored.group},
+      {kStored, DType::fp32, source.stored.weights, source.stored.embedding, {}, source.stored.group},
       {"int8, groups of 32", DType::fp32, DType::int8, DType::int8, {}, 32},
       {"int8, rows", DType::fp32, DType::int8, DType::int8, {}, 0},
       {"int4, groups of 32", DType::fp32, DType::int4, DType::int4, {}, 32},
@@ -97,6 +97,7 @@ int main(int argc, char** argv) {
   std::printf("%zu tokens\n", tokens.size());
   double exact = 0;
   for (const Way& way : ways) {
+    if (as_stored && way.name != kStored) continue;
     sim::Workload workload;
     workload.dtype = way.dtype;
     workload.weights_dtype = way.weights;
