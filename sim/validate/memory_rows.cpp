@@ -17,9 +17,7 @@ std::vector<Prediction> predict_outcome(const TableRow& row) {
   try {
     const PeakMemory peak = peak_memory(training_row(row));
     return {memory_prediction(row, "peak_memory_gb", peak), outcome_prediction(peak)};
-  } catch (const CannotPredict& reason) {
-    // A model that cannot be divided as the strategy says does not run either.
-    if (!std::string_view(reason.what()).starts_with("strategy.")) throw;
+  } catch (const IllegalStrategy&) {  // such a run does not start either
     PeakMemory none;
     none.fits = false;
     return {outcome_prediction(none)};

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/calibrated_device.h"
@@ -26,8 +25,7 @@ Scenario profiled_run(const TableRow& row) {
   if (!row.text("micro_batch").empty())
     s.workload.micro_batch_size = s.workload.global_batch_size =
         static_cast<std::int64_t>(row.positive("micro_batch"));
-  if (const std::vector<Problem> problems = validate(s); !problems.empty())
-    throw CannotPredict(problems.front().field + " " + problems.front().message);
+  require_legal(s);
   return s;
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "sim/plan/legality.h"
 #include "sim/validate/table_words.h"
 
 namespace sim {
@@ -13,6 +14,14 @@ std::optional<double> number_in(std::string_view cell) {
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
   if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(value)) return std::nullopt;
   return value;
+}
+
+void require_legal(const Scenario& scenario) {
+  const std::vector<Problem> problems = validate(scenario);
+  if (problems.empty()) return;
+  const std::string sentence = problems.front().field + " " + problems.front().message;
+  if (problems.front().field.starts_with("strategy.")) throw IllegalStrategy(sentence);
+  throw CannotPredict(sentence);
 }
 
 std::string_view TableRow::text(std::string_view column) const {

@@ -12,6 +12,8 @@
 
 namespace sim {
 
+struct Scenario;
+
 // A row that no prediction can be made of: why, in a sentence without its full stop.
 struct CannotPredict : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -21,6 +23,13 @@ struct CannotPredict : std::runtime_error {
 struct LeftAside : CannotPredict {
   using CannotPredict::CannotPredict;
 };
+
+// A row whose model cannot be divided as its strategy says.
+struct IllegalStrategy : CannotPredict {
+  using CannotPredict::CannotPredict;
+};
+// Throws one of these two where the row's scenario has a problem.
+void require_legal(const Scenario& scenario);
 
 // A column that is predicted. For a rate the error is that of the time behind it: measured / predicted - 1.
 struct MeasuredColumn {

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <optional>
 
-#include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/expert_division.h"
 #include "sim/scenario/fields.h"
@@ -194,8 +193,7 @@ Scenario scenario_of(const TableRow& row, const std::string& preset, bool& guess
     p.schedule = "1f1b";
     p.virtual_pipeline = 1;
   }
-  if (const std::vector<Problem> problems = validate(s); !problems.empty())
-    throw CannotPredict(problems.front().field + " " + problems.front().message);
+  require_legal(s);
   return s;
 }
 
