@@ -62,7 +62,7 @@ CudaStatus cuda_status() {
     status.sentence = reason.what();
     return status;
   }
-  for (const std::string& gpu : status.gpus) status.sentence += (status.sentence.empty() ? "" : ", ") + gpu;
+  for (const CudaGpu& gpu : status.gpus) status.sentence += (status.sentence.empty() ? "" : ", ") + gpu.name;
   return status;
 }
 

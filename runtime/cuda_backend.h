@@ -11,8 +11,8 @@
 namespace runtime {
 
 struct CudaStatus {
-  std::vector<std::string> gpus;  // their names; empty: none can be used
-  std::string sentence;           // what there is, or what is missing and what would help
+  std::vector<CudaGpu> gpus;  // empty: none can be used
+  std::string sentence;       // what there is, or what is missing and what would help
 };
 CudaStatus cuda_status();
 

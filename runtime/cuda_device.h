@@ -27,14 +27,19 @@ std::unique_ptr<Device> make_cuda_device(const CudaDeviceSettings& settings);
 // Ada and Hopper have none in fp8.
 std::span<const sim::DType> cuda_dtypes(int compute_capability);
 
-// Names of the GPUs that this process can use, at least one. Throws NoDevice with CUDA's reason otherwise.
-std::vector<std::string> cuda_gpus();
+// A GPU as CUDA tells of it, without a context on it.
+struct CudaGpu {
+  std::string name;
+  std::vector<sim::DType> dtypes;  // cuda_dtypes()
+};
+// Those that this process can use, at least one. Throws NoDevice with CUDA's reason otherwise.
+std::vector<CudaGpu> cuda_gpus();
 
 // What the shared object hands out, by `extern "C" const CudaBackend* ridgepoint_cuda_backend()`. Program and
 // backend share C++ types: they are of one build, which the version stands for.
 struct CudaBackend {
   const char* version;
-  std::vector<std::string> (*gpus)();
+  std::vector<CudaGpu> (*gpus)();
   std::unique_ptr<Device> (*open)(const CudaDeviceSettings& settings);
 };
 inline constexpr const char* kCudaBackendVersion = RIDGEPOINT_VERSION;

@@ -32,6 +32,7 @@ void add_plan(CLI::App& program, Invocation& invocation);
 void add_schema(CLI::App& program, Invocation& invocation);
 void add_lesson(CLI::App& program, Invocation& invocation);
 void add_measure(CLI::App& program, Invocation& invocation);
+void add_replay(CLI::App& program, Invocation& invocation);
 
 // What the program does without a sub-command: the desktop; where there is no display, the tour.
 // `tables`: of measurements; `lessons`: folders of them; both for the desktop.

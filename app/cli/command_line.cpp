@@ -118,7 +118,7 @@ int run(int argc, char** argv, Invocation& invocation) {
   invocation.run = [&tables, &lessons] { return run_without_command(tables, lessons); };
   for (const auto add :
        {add_tour, add_predict, add_train, add_generate, add_compare, add_tokenize, add_screenshot, add_plan,
-        add_bench, add_calibrate, add_measure, add_validate, add_doctor, add_schema, add_lesson})
+        add_bench, add_calibrate, add_measure, add_replay, add_validate, add_doctor, add_schema, add_lesson})
     add(program, invocation);
 
   try {

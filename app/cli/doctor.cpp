@@ -15,13 +15,15 @@
 #include <thread>
 
 #include "app/cli/command.h"
+#include "app/cli/device_list.h"
 #include "app/cli/executable.h"
 #include "app/cli/flags.h"
 #include "runtime/cuda_backend.h"
+#include "runtime/devices.h"
 #include "runtime/error.h"
 #include "runtime/gpu_state.h"
-#include "runtime/nccl_library.h"
 #include "runtime/model_source.h"
+#include "runtime/nccl_library.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
@@ -154,6 +156,11 @@ Finding gpu_driver() {
   return {"gpu_driver", !status.gpus.empty(), sentence + "."};
 }
 
+// What --device takes here, and the types that runs compute in there.
+Finding device_finding(const runtime::MachineDevice& device) {
+  return {"device " + device.flag, device.missing.empty(), device_sentence(device)};
+}
+
 // A finding that cannot be made is one too.
 Finding guarded(const char* name, Finding (*find)()) {
   try {
@@ -163,23 +170,32 @@ Finding guarded(const char* name, Finding (*find)()) {
   }
 }
 
-ExitCode doctor(Format format) {
-  const std::vector<Finding> findings = {guarded("processor", processor),
-                                         guarded("memory", memory),
-                                         guarded("blas", blas),
-                                         guarded("gpu_driver", gpu_driver),
-                                         guarded("cuda", cuda),
-                                         guarded("nccl", nccl),
-                                         guarded("display", display),
-                                         guarded("pictures", pictures),
-                                         guarded("presets", presets),
-                                         guarded("pretrained_model", pretrained),
-                                         guarded("calibration", calibration)};
+ExitCode doctor(Format format, bool devices_alone) {
+  const std::vector<runtime::MachineDevice> devices = runtime::machine_devices();
+  if (devices_alone && format == Format::json) {
+    fmt::print("{}\n", devices_to_json(devices));
+    return ExitCode::fine;
+  }
+  std::vector<Finding> findings;
+  if (!devices_alone)
+    findings = {guarded("processor", processor),
+                guarded("memory", memory),
+                guarded("blas", blas),
+                guarded("gpu_driver", gpu_driver),
+                guarded("cuda", cuda),
+                guarded("nccl", nccl),
+                guarded("display", display),
+                guarded("pictures", pictures),
+                guarded("presets", presets),
+                guarded("pretrained_model", pretrained),
+                guarded("calibration", calibration)};
+  for (const runtime::MachineDevice& device : devices) findings.push_back(device_finding(device));
   if (format == Format::json) {
     nlohmann::ordered_json json = {{"schema_version", 1}, {"findings", nlohmann::ordered_json::array()}};
     for (const Finding& finding : findings)
       json["findings"].push_back(
           {{"name", finding.name}, {"good", finding.good}, {"sentence", finding.sentence}});
+    json["devices"] = nlohmann::ordered_json::parse(devices_to_json(devices)).at("devices");
     fmt::print("{}\n", json.dump(2));
     return ExitCode::fine;
   }
@@ -192,11 +208,17 @@ ExitCode doctor(Format format) {
 
 void add_doctor(CLI::App& program, Invocation& invocation) {
   const auto format = std::make_shared<Format>(Format::text);
-  CLI::App* command =
-      program.add_subcommand("doctor", describe("Say what this machine offers and what is missing.",
-                                                {"ridgepoint doctor", "ridgepoint doctor --format json"}));
+  CLI::App* command = program.add_subcommand(
+      "doctor",
+      describe("Say what this machine offers and what is missing.",
+               {"ridgepoint doctor", "ridgepoint doctor --format json", "ridgepoint doctor --devices"}));
+  const auto devices_alone = std::make_shared<bool>(false);
+  command->add_flag("--devices", *devices_alone,
+                    "only what --device takes here, and the types that runs there compute in");
   add_format(*command, *format, {Format::text, Format::json});
-  command->callback([format, &invocation] { invocation.run = [format] { return doctor(*format); }; });
+  command->callback([format, devices_alone, &invocation] {
+    invocation.run = [format, devices_alone] { return doctor(*format, *devices_alone); };
+  });
 }
 
 }  // namespace app::cli

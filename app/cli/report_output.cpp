@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "app/cli/text_table.h"
@@ -223,16 +224,33 @@ std::string csv_text(const std::string& text) {
   return quoted + '"';
 }
 
-sim::Report report_from_stream(const std::string& content) {
-  sim::Report report;
+std::vector<sim::Event> events_in(const std::string& content) {
+  std::vector<sim::Event> events;
   std::size_t begin = 0;
   while (begin < content.size()) {
     const std::size_t end = std::min(content.find('\n', begin), content.size());
     const std::string_view line = std::string_view(content).substr(begin, end - begin);
-    if (!line.empty()) sim::apply(report, sim::event_from_ndjson(line));
+    if (!line.empty()) events.push_back(sim::event_from_ndjson(line));
     begin = end + 1;
   }
-  return report;
+  return events;
+}
+
+using ReportOrEvents = std::variant<sim::Report, std::vector<sim::Event>>;
+
+ReportOrEvents report_or_events(const std::string& path) {
+  const std::string content = read_file(path);
+  if (sim::nested_too_deep(content)) sim::parse_json(content, path);  // which says where
+  const Json json = Json::parse(content, nullptr, false);
+  if (json.is_object() && json.contains("report")) return sim::report_from_json(json["report"].dump(), path);
+  if (json.is_object() && !json.contains("event")) return sim::report_from_json(content, path);
+  if (content.find("\"event\"") == std::string::npos)
+    throw runtime::InputError(path + " is neither a report (JSON) nor a run's events (NDJSON)");
+  try {
+    return events_in(content);
+  } catch (const sim::PresetError& e) {
+    throw runtime::InputError(path + ": " + e.what());
+  }
 }
 
 Json remarks_json(const sim::Scenario& scenario) {
@@ -376,19 +394,18 @@ std::string report_as(const sim::Report& report, Format format, const std::vecto
   return {};
 }
 
+std::vector<sim::Event> read_events(const std::string& path) {
+  const ReportOrEvents read = report_or_events(path);
+  if (const auto* report = std::get_if<sim::Report>(&read)) return sim::events_of(*report);
+  return std::get<std::vector<sim::Event>>(read);
+}
+
 sim::Report read_report(const std::string& path) {
-  const std::string content = read_file(path);
-  if (sim::nested_too_deep(content)) sim::parse_json(content, path);  // which says where
-  const Json json = Json::parse(content, nullptr, false);
-  if (json.is_object() && json.contains("report")) return sim::report_from_json(json["report"].dump(), path);
-  if (json.is_object() && !json.contains("event")) return sim::report_from_json(content, path);
-  if (content.find("\"event\"") == std::string::npos)
-    throw runtime::InputError(path + " is neither a report (JSON) nor a run's events (NDJSON)");
-  try {
-    return report_from_stream(content);
-  } catch (const sim::PresetError& e) {
-    throw runtime::InputError(path + ": " + e.what());
-  }
+  const ReportOrEvents read = report_or_events(path);
+  if (const auto* report = std::get_if<sim::Report>(&read)) return *report;
+  sim::Report report;
+  for (const sim::Event& event : std::get<std::vector<sim::Event>>(read)) sim::apply(report, event);
+  return report;
 }
 
 }  // namespace app::cli

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/cli/flags.h"
-#include "sim/report/report.h"
+#include "sim/report/events.h"
 
 namespace app::cli {
 
@@ -46,6 +46,9 @@ std::string report_markdown(const sim::Report& report, const std::vector<Metric>
 
 // `further` totals, of what the report alone does not hold, stand after its own; csv has rows alone.
 std::string report_as(const sim::Report& report, Format format, const std::vector<Metric>& further = {});
+
+// A run's events from a file: a stream of them, or those that a report stands for. Throws as read_report().
+std::vector<sim::Event> read_events(const std::string& path);
 
 // A report from a file: what report_json() wrote, a report alone, or a stream of events. Throws
 // sim::PresetError or runtime::InputError.

@@ -337,12 +337,12 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
 
 sim::Hardware hardware_of_gpu(int ordinal) {
   const runtime::CudaStatus status = runtime::cuda_status();
-  const std::vector<std::string>& gpus = status.gpus;
+  const std::vector<runtime::CudaGpu>& gpus = status.gpus;
   if (gpus.empty()) throw runtime::NoDevice(fmt::format("--device cuda: {}", status.sentence));
   if (ordinal >= static_cast<int>(gpus.size()))
     throw runtime::NoDevice(
         fmt::format("--device cuda:{}: this machine has {} GPUs, counted from 0", ordinal, gpus.size()));
-  const std::string& name = gpus[static_cast<std::size_t>(ordinal)];
+  const std::string& name = gpus[static_cast<std::size_t>(ordinal)].name;
   const std::string preset = runtime::hardware_preset_of_gpu(name);
   if (preset.empty())
     throw runtime::NoDevice(

@@ -43,6 +43,10 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
           })),
       outlook_(studies_.add<StartQuestion, Outlook>(
           [](const StartQuestion& question, const auto&) { return outlook_of(question); })),
+      places_(
+          studies_.add<PlacesQuestion, StartPlaces>([](const PlacesQuestion& question, const auto& course) {
+            return places_of(question, [&] { return course.stopped(); });
+          })),
       picture_(studies_.add<PictureQuestion, std::filesystem::path>(draw_picture)),
       welcome_(studies_),
       executable_(options.executable),
@@ -119,7 +123,13 @@ Settings Shell::settings() const {
 void Shell::follow_document() {
   const sim::Scenario& scenario = document_.scenario();
   prediction_.follow({scenario, calibrations_.of(scenario.hardware)});
-  if (!frozen_) outlook_.follow({scenario, runs_.choices.steps, calibrations_.of_this_machine()});
+  if (frozen_) return;
+  outlook_.follow({scenario, runs_.choices.steps, calibrations_.of_this_machine(), runs_.choices.place});
+  if (executable_.empty()) return;
+  PlacesQuestion question{looked_for_places_, executable_, {}};
+  for (const std::filesystem::path& file : recent_files_)
+    if (file.extension() == ".ndjson") question.recordings.push_back(file);
+  places_.follow(std::move(question));
 }
 
 void Shell::show_measured(const sim::Report& report) {
@@ -173,8 +183,9 @@ void Shell::take_over_prediction() {
 }
 
 const Outlook* Shell::outlook() const {
-  return outlook_.result() && outlook_.request().scenario == document_.scenario() ? outlook_.result()
-                                                                                  : nullptr;
+  const bool answers = outlook_.result() && outlook_.request().scenario == document_.scenario() &&
+                       outlook_.request().place == runs_.choices.place;
+  return answers ? outlook_.result() : nullptr;
 }
 
 PanelContext Shell::context(const Look& look, Requests& requests, const sim::Scenario& scenario) {
@@ -189,6 +200,8 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
           outlook(),
           calibrations_.progress(),
           runs_,
+          known_places_,
+          places_.progress(),
           pins_,
           frozen_,
           view_,
@@ -216,6 +229,7 @@ void Shell::frame() {
   follow_document();
   studies_.poll();
   runs_.poll();
+  take_over_places();
   if (calibrations_.take_over()) commands_.invoke("hardware.this-machine");
   tell_of_picture();
   commands_.handle_shortcuts();

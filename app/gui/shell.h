@@ -60,6 +60,7 @@ class Shell {
   Commands& commands() { return commands_; }
   View& view() { return view_; }
   Runs& runs() { return runs_; }
+  const StartPlaces& places() const { return known_places_; }
   Pins& pins() { return pins_; }
   const PanelWindows& panels() const { return panels_; }
   const Look& look() const { return look_; }
@@ -97,6 +98,10 @@ class Shell {
   // For the scenario at hand; null while it is not known.
   const Outlook* outlook() const;
   void carry_out(Requests& requests);
+  // Devices and recordings that were found stand as commands.
+  void take_over_places();
+  void list_places();
+  void play(const Recording& recording);
   void draw_welcome();
   void draw_host(const PanelContext& context);
 
@@ -117,6 +122,11 @@ class Shell {
   Pins pins_;
   Study<PredictionQuestion, Prediction>& prediction_;
   Study<StartQuestion, Outlook>& outlook_;
+  Study<PlacesQuestion, StartPlaces>& places_;
+  const StartPlaces* seen_places_ = nullptr;  // of the study, when it was last looked at
+  // Until the study says more: the CPU, which every machine has.
+  StartPlaces known_places_{{{"cpu", "CPU", {sim::DType::fp32, sim::DType::bf16}, {}}}, {}};
+  int looked_for_places_ = 0;
   PictureStudy& picture_;
   bool picture_awaited_ = false;
   Welcome welcome_;

@@ -9,6 +9,7 @@
 #include "app/gui/opened_file.h"
 #include "app/gui/presets.h"
 #include "app/gui/shell.h"
+#include "app/gui/start_menu.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
@@ -169,8 +170,8 @@ void Shell::add_run_commands() {
   const auto what_starts = [this] {
     const sim::Scenario& s = document_.scenario();
     if (outlook() && !outlook()->refusal.empty()) return outlook()->refusal;
-    return (s.workload.task == sim::Task::train ? "train " : "generate with ") + s.model.name +
-           " on this machine";
+    return (s.workload.task == sim::Task::train ? "train " : "generate with ") + s.model.name + " on " +
+           place_text(runs_.choices.place);
   };
   const auto can_start = [this] { return !runs_.active() && (!outlook() || outlook()->refusal.empty()); };
   add({"run.start", "Run", "Start", start, ImGuiKey_F5, can_start, what_starts});
@@ -179,6 +180,58 @@ void Shell::add_run_commands() {
   add({"run.calibrate", "Run", "Measure this machine", [this] { calibrations_.measure(); }, ImGuiKey_None,
        [this] { return !calibrations_.progress().running; },
        [] { return std::string("peaks, bandwidth and every kernel; about a minute"); }});
+  add({"run.look_for_devices", "Run", "Look for devices again", [this] { ++looked_for_places_; },
+       ImGuiKey_None, [this] { return !places_.progress().running; }});
+  list_places();
+}
+
+void Shell::play(const Recording& recording) {
+  try {
+    // What it is predicted to be stands beside it in every panel.
+    const sim::Scenario& scenario = recording.source.scenario;
+    if (!(scenario == document_.scenario())) document_.edit("Play " + title_of(recording), scenario);
+    runs_.play(recording.file, scenario.workload.task);
+  } catch (const std::exception& error) {
+    toast_.say(error.what());
+  }
+}
+
+void Shell::list_places() {
+  std::vector<Command> devices, recordings;
+  for (const runtime::MachineDevice& device : known_places_.devices)
+    for (const sim::DType dtype : device.dtypes)
+      devices.push_back({.id = place_command(device.flag, dtype),
+                         .category = "Run",
+                         .label = "Run on " + place_text(place_on(device, dtype)),
+                         .run = [this, place = place_on(device, dtype)] { runs_.choices.place = place; },
+                         .enabled = [this] { return !runs_.active(); },
+                         .in_menu = false});
+  for (std::size_t i = 0; i < known_places_.recordings.size(); ++i)
+    recordings.push_back({.id = "run.play." + std::to_string(i),
+                          .category = "Run",
+                          .label = "Play " + title_of(known_places_.recordings[i]),
+                          .run = [this, recording = known_places_.recordings[i]] { play(recording); },
+                          .enabled = [this] { return !runs_.active(); },
+                          .in_menu = false});
+  commands_.replace("run.on.", std::move(devices));
+  commands_.replace("run.play.", std::move(recordings));
+}
+
+void Shell::take_over_places() {
+  const StartPlaces* const newest = places_.result();
+  if (!newest || newest == seen_places_) return;
+  seen_places_ = newest;
+  known_places_ = *newest;
+  list_places();
+  // The place that was chosen may be gone, or known by its name now.
+  RunPlace& place = runs_.choices.place;
+  for (const runtime::MachineDevice& device : known_places_.devices)
+    if (device.flag == place.device &&
+        std::find(device.dtypes.begin(), device.dtypes.end(), place.dtype) != device.dtypes.end()) {
+      place.name = device.name;
+      return;
+    }
+  place = {};
 }
 
 void Shell::add_view_commands() {

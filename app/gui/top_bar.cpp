@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/gui/bars.h"
+#include "app/gui/start_menu.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
 #include "sim/scenario/preset.h"
@@ -114,6 +115,12 @@ void draw_top_bar(const PanelContext& context, Commands& commands) {
 
   const bool active = context.runs.active();
   const char* run_label = active ? "Stop" : "Start";
+  const float arrow_width = look.px(26);
+  if (!active) {
+    right_aligned_group(right, arrow_width, std::floor(look.px(2)), y);
+    draw_place_arrow(context, arrow_width);
+    ImGui::SetItemTooltip("Where to run, and recordings to play");
+  }
   right_aligned_group(right, look.px(72), gap, y);
   const std::string refusal = !active && context.outlook ? context.outlook->refusal : "";
   ImGui::BeginDisabled(!refusal.empty());
@@ -123,7 +130,8 @@ void draw_top_bar(const PanelContext& context, Commands& commands) {
   if (!refusal.empty() && ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled))
     ImGui::SetTooltip("%s", refusal.c_str());
   if (refusal.empty())
-    ImGui::SetItemTooltip("%s on this machine (%s)", active ? "Stop the run" : "Run the scenario for real",
+    ImGui::SetItemTooltip("%s on %s (%s)", active ? "Stop the run" : "Run the scenario for real",
+                          place_text(context.runs.choices.place).c_str(),
                           shortcut_text(commands.find(active ? "run.stop" : "run.start")->shortcut).c_str());
 
   // Pickers share what is left, the most telling first.

@@ -7,6 +7,7 @@
 
 #include "app/gui/jobs/outlook.h"
 #include "app/gui/jobs/run.h"
+#include "app/gui/jobs/start_places.h"
 #include "app/gui/jobs/study.h"
 #include "app/gui/pins.h"
 #include "app/gui/predictor.h"
@@ -76,6 +77,8 @@ struct PanelContext {
   const Outlook* outlook;          // of Start; null: not known yet
   const StudyProgress& measuring;  // of this machine
   Runs& runs;
+  const StartPlaces& places;
+  const StudyProgress& looking_for_places;
   const Pins& pins;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;

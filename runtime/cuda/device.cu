@@ -269,12 +269,14 @@ std::span<const sim::DType> cuda_dtypes(int compute_capability) {
   return std::span(kTypes).first(std::size(kTypes) - (compute_capability < kFirstWithFp8 ? 1 : 0));
 }
 
-std::vector<std::string> cuda_gpus() {
+std::vector<CudaGpu> cuda_gpus() {
   try {
-    std::vector<std::string> names;
-    for (int ordinal = 0; ordinal < cuda::Gpu::count(); ++ordinal)
-      names.push_back(cuda::Gpu::name_of(ordinal));
-    return names;
+    std::vector<CudaGpu> gpus;
+    for (int ordinal = 0; ordinal < cuda::Gpu::count(); ++ordinal) {
+      const std::span<const sim::DType> dtypes = cuda_dtypes(cuda::Gpu::compute_capability(ordinal));
+      gpus.push_back({cuda::Gpu::name_of(ordinal), {dtypes.begin(), dtypes.end()}});
+    }
+    return gpus;
   } catch (const cuda::CudaError& error) {
     throw NoDevice(std::string("no GPU can be used: ") + error.what());
   }

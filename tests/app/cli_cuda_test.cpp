@@ -203,4 +203,31 @@ TEST_CASE(
   CHECK(broken.exit_code == 0);
   CHECK(broken.out.find("NVML does not start: Driver Not Loaded") != std::string::npos);
 }
+
+TEST_CASE(
+    "doctor lists what --device takes with its types, and a GPU without a backend with what is missing") {
+  const Folder folder;
+  const Environment environment(folder);
+  const auto devices = [] {
+    return json::parse(program::run({"doctor", "--devices", "--format", "json"}).out).at("devices");
+  };
+  const json with_backend = devices();
+  REQUIRE(with_backend.size() >= 2);
+  CHECK(with_backend.at(0).at("device") == "cpu");
+  CHECK(with_backend.at(0).at("dtypes") == json({"fp32", "bf16"}));
+  CHECK(with_backend.at(1).at("device") == "cuda:0");
+  CHECK(with_backend.at(1).at("dtypes") == json({"bf16", "fp16", "fp32", "tf32", "fp8"}));
+  CHECK(with_backend.at(1).at("missing") == "");
+  setenv("RIDGEPOINT_CUDA_BACKEND", "/nowhere/libridgepoint_cuda.so", 1);
+  const json without = devices();
+  REQUIRE(without.size() == 2);
+  CHECK(without.at(1).at("name") == "NVIDIA H100 80GB HBM3");
+  CHECK(without.at(1).at("dtypes").empty());
+  CHECK_THAT(without.at(1).at("missing").get<std::string>(), contains("built without the CUDA backend"));
+  setenv("FAKE_NVML_FAILS", "1", 1);
+  const json no_driver = devices();
+  unsetenv("FAKE_NVML_FAILS");
+  REQUIRE(no_driver.size() == 2);
+  CHECK_THAT(no_driver.at(1).at("missing").get<std::string>(), contains("Driver Not Loaded"));
+}
 #endif

@@ -18,9 +18,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::vector<std::string> kCommands{"predict",    "train",  "generate",  "compare", "plan",
-                                         "validate",   "bench",  "calibrate", "measure", "tokenize",
-                                         "screenshot", "lesson", "schema",    "doctor",  "tour"};
+const std::vector<std::string> kCommands{
+    "predict", "train",    "generate",   "compare", "plan",   "validate", "bench", "calibrate",
+    "measure", "tokenize", "screenshot", "lesson",  "schema", "doctor",   "tour",  "replay"};
 
 // The words of each example, by a shell's rules, without the program's name.
 std::vector<std::vector<std::string>> examples_of(const std::string& command) {

@@ -5,7 +5,7 @@ using program::run;
 
 TEST_CASE("help shows examples that can be pasted before it lists flags") {
   const std::string command = GENERATE("", "predict", "train", "generate", "compare", "tokenize", "tour",
-                                       "screenshot", "calibrate", "validate", "doctor", "schema");
+                                       "screenshot", "calibrate", "validate", "doctor", "schema", "replay");
   const program::Result help = command.empty() ? run({"--help"}) : run({command, "--help"});
   CAPTURE(command, help.out);
   CHECK(help.exit_code == 0);
@@ -19,7 +19,7 @@ TEST_CASE("help shows examples that can be pasted before it lists flags") {
 TEST_CASE("the program's help has one line for each command") {
   const program::Result help = run({"--help"});
   for (const std::string command : {"predict", "train", "generate", "compare", "tokenize", "tour",
-                                    "screenshot", "calibrate", "validate", "doctor", "schema"}) {
+                                    "screenshot", "calibrate", "validate", "doctor", "schema", "replay"}) {
     CAPTURE(command);
     CHECK(help.out.find("\n  " + command + " ") != std::string::npos);
   }

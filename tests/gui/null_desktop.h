@@ -29,11 +29,12 @@ inline sim::Scenario small_scenario() {
 class NullDesktop {
  public:
   explicit NullDesktop(sim::Scenario scenario = small_scenario(), ImVec2 size = {1600, 1000},
-                       app::gui::Settings settings = {})
+                       app::gui::Settings settings = {}, std::string executable = "")
       : size_(size),
         contexts_(size),
         shell_(
-            {std::move(scenario), "", {}}, std::move(settings), [this] { news_ = true; }, false) {
+            {std::move(scenario), std::move(executable), {}}, std::move(settings), [this] { news_ = true; },
+            false) {
     shell_.wait_for_prediction();
     frames(4);
   }

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <exception>
 
+#include "app/cli/scenario_flags.h"
 #include "app/gui/legal.h"
+#include "runtime/cuda_backend.h"
 #include "runtime/devices.h"
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
@@ -44,7 +46,16 @@ sim::Bytes least_memory(const sim::Scenario& s) {
   return {static_cast<std::int64_t>(weights * states * static_cast<double>(bits) / 8)};
 }
 
-std::string refusal_of(const sim::Scenario& s) {
+std::string owner_of(const RunPlace& place) {
+  return place.is_gpu() ? "the " + place.name : "this machine";
+}
+
+// A GPU's own, or this machine's.
+sim::Bytes memory_at(const sim::Scenario& s, const RunPlace& place) {
+  return place.is_gpu() ? s.hardware.memory : memory_here();
+}
+
+std::string refusal_of(const sim::Scenario& s, const RunPlace& place) {
   std::vector<sim::Problem> problems = sim::validate(s);
   std::erase_if(problems, [](const sim::Problem& p) { return p.field.starts_with("hardware."); });
   if (!problems.empty()) return in_labels(problems.front()) + ".";
@@ -52,9 +63,13 @@ std::string refusal_of(const sim::Scenario& s) {
     return sim::format_count(devices) + " devices: a run on this machine starts a process for each, " +
            sim::format_count(kMostRanks) + " at most.";
   // Before anything is planned: weights alone tell of the largest.
-  if (const sim::Bytes least = least_memory(s); least > memory_here())
-    return s.model.name + " needs at least " + sim::format(least) + ", and this machine has " +
-           sim::format(memory_here()) + ".";
+  const int devices_with_memory = place.is_gpu() ? s.strategy.devices() : 1;
+  const sim::Bytes available = {memory_at(s, place).value * devices_with_memory};
+  if (const sim::Bytes least = least_memory(s); available.value > 0 && least > available)
+    return s.model.name + " needs at least " + sim::format(least) + ", and " + owner_of(place) + " has " +
+           sim::format(available) + ".";
+  // A GPU is opened by the run alone, which says what there are no kernels for.
+  if (place.is_gpu()) return {};
   try {
     runtime::require_runnable(s, *runtime::make_cpu_device(1));
   } catch (const std::exception& error) {
@@ -84,17 +99,22 @@ std::optional<sim::Scenario> nearest_of(const sim::Scenario& s) {
     next.workload.prompt_length = std::min<std::int64_t>(next.workload.prompt_length, 64);
     next.workload.max_new_tokens = std::min<std::int64_t>(next.workload.max_new_tokens, 64);
     next.workload.weights_dtype = next.workload.kv_dtype = std::nullopt;
-    if (refusal_of(as_run_here(next, nullptr)).empty() && sim::validate(next).empty()) return next;
+    if (refusal_of(as_run_here(next, nullptr), {}).empty() && sim::validate(next).empty()) return next;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here) {
+sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here, const RunPlace& place) {
   scenario.implementation = sim::load_implementation_preset("ridgepoint");
-  scenario.workload.dtype = sim::DType::fp32;
+  scenario.workload.dtype = place.dtype;
   scenario.hardware = here ? here->hardware : sim::Hardware{};
+  if (place.is_gpu()) {
+    if (const std::string preset = runtime::hardware_preset_of_gpu(place.name); !here && !preset.empty())
+      scenario.hardware = sim::load_hardware_preset(preset);
+    return scenario;
+  }
   if (scenario.strategy.devices() > 1) {
     scenario.hardware.devices_per_node = scenario.strategy.devices();
     if (scenario.hardware.node_link.value == 0)
@@ -105,16 +125,29 @@ sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here) 
 
 Outlook outlook_of(const StartQuestion& question) {
   Outlook outlook;
-  const sim::Scenario here = as_run_here(question.scenario, question.here.get());
-  outlook.refusal = refusal_of(here);
-  if (outlook.refusal.empty() && question.here) {
+  const RunPlace& place = question.place;
+  sim::Scenario here = as_run_here(question.scenario, place.is_gpu() ? nullptr : question.here.get(), place);
+  std::shared_ptr<const sim::Calibration> calibration = question.here;
+  if (place.is_gpu()) {
+    calibration = nullptr;
+    if (here.hardware.name.empty()) {
+      outlook.refusal = "No hardware preset describes the GPU " + place.name + ".";
+    } else if (auto known = cli::calibration_of(here.hardware)) {
+      calibration = std::make_shared<const sim::Calibration>(*std::move(known));
+    }
+  }
+  if (outlook.refusal.empty()) outlook.refusal = refusal_of(here, place);
+  // A GPU's datasheet prices it where it has not been measured.
+  if (outlook.refusal.empty() && (calibration || place.is_gpu())) {
     try {
-      const sim::Report report = sim::predict(here, question.here.get());
-      const double ranks = here.strategy.devices();
-      const auto peak = sim::peak_memory(report);
-      if (static_cast<double>(peak.value) * ranks > static_cast<double>(memory_here().value))
-        outlook.refusal = "It needs " + sim::format(sim::Bytes{peak.value * here.strategy.devices()}) +
-                          ", and this machine has " + sim::format(memory_here()) + ".";
+      const sim::Report report = sim::predict(here, calibration.get());
+      // Ranks on the CPU share its memory.
+      const std::int64_t sharing = place.is_gpu() ? 1 : here.strategy.devices();
+      const sim::Bytes needed = {sim::peak_memory(report).value * sharing},
+                       available = memory_at(here, place);
+      if (available.value > 0 && needed > available)
+        outlook.refusal = "It needs " + sim::format(needed) + ", and " + owner_of(place) + " has " +
+                          sim::format(available) + ".";
       const bool train = here.workload.task == sim::Task::train;
       // What has no link to be priced by (a host beside the device, of a machine that is its own host) takes
       // forever in a prediction: no estimate.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "app/gui/jobs/run.h"
 #include "sim/cost/calibration.h"
 #include "sim/scenario/scenario.h"
 
@@ -14,6 +15,7 @@ struct StartQuestion {
   sim::Scenario scenario;
   std::int64_t steps = 0;                        // of training
   std::shared_ptr<const sim::Calibration> here;  // of this machine; null: not measured
+  RunPlace place = {};
   bool operator==(const StartQuestion&) const = default;
 };
 
@@ -24,8 +26,9 @@ struct Outlook {
       nearest;  // where it cannot: a model of the same family or a smaller one that can
 };
 
-// The scenario as a run on this machine takes it: our kernels, fp32, this machine.
-sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here);
+// The scenario as a run on this machine takes it: our kernels, the place's type and device. `here`: the
+// calibration of that device; null: not measured.
+sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here, const RunPlace& place = {});
 
 Outlook outlook_of(const StartQuestion& question);
 

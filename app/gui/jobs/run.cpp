@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "app/cli/scenario_flags.h"
 #include "runtime/model_source.h"
-#include "runtime/this_machine.h"
 #include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
 
@@ -47,14 +47,18 @@ std::optional<runtime::Tokenizer> tokenizer_of(const sim::Model& model) {
 // The child may have measured this machine before it begins: its cache is read then, not now.
 std::shared_ptr<const sim::Report> predict_here(const sim::Source& source) {
   try {
-    auto calibration = runtime::cached_this_machine();
-    const bool calibrated = calibration && source.scenario.hardware == calibration->hardware;
-    if (calibrated) calibration->slowdown = source.slowdown;
+    auto calibration = cli::calibration_of(source.scenario.hardware);
+    if (calibration) calibration->slowdown = source.slowdown;
     return std::make_shared<const sim::Report>(
-        sim::predict(source.scenario, calibrated ? &*calibration : nullptr));
+        sim::predict(source.scenario, calibration ? &*calibration : nullptr));
   } catch (const std::exception&) {
     return nullptr;  // measured all the same, with nothing beside it
   }
+}
+
+// Ranks take a GPU each, as far as there are.
+std::string device_flag(const RunPlace& place, const sim::Scenario& scenario) {
+  return place.is_gpu() && scenario.strategy.devices() > 1 ? "cuda" : place.device;
 }
 
 }  // namespace
@@ -139,13 +143,21 @@ void Runs::start(const sim::Scenario& scenario) {
   std::vector<std::string> command = {executable_,        train ? "train" : "generate",
                                       "--scenario",       write_scenario(scenario, directory_).string(),
                                       "--implementation", "ridgepoint",
-                                      "--dtype",          "fp32",
+                                      "--device",         device_flag(choices.place, scenario),
+                                      "--dtype",          std::string(sim::name(choices.place.dtype)),
                                       "--stream"};
   if (train)
     command.insert(command.end(), {"--steps", std::to_string(choices.steps)});
   else
     for (std::string& word : prompt_flags(choices, scenario)) command.push_back(std::move(word));
   runs_[task] = std::make_unique<Run>(std::move(command), task, predict_here, wake_);
+}
+
+void Runs::play(const std::filesystem::path& recording, sim::Task task) {
+  runs_[task] =
+      std::make_unique<Run>(std::vector<std::string>{executable_, "replay", recording.string(), "--at-most",
+                                                     std::to_string(kLongestReplay), "--stream"},
+                            task, predict_here, wake_);
 }
 
 void Runs::stop() {

@@ -40,8 +40,18 @@ class Run {
   ChildProcess child_;        // last: its thread uses all of the above
 };
 
+// Where a run is, and the type that it computes in.
+struct RunPlace {
+  std::string device = "cpu";  // as --device takes it
+  sim::DType dtype = sim::DType::fp32;
+  std::string name = "CPU";  // the device's
+  bool is_gpu() const { return device != "cpu"; }
+  bool operator==(const RunPlace&) const = default;
+};
+
 // What a run is asked for beside its scenario.
 struct RunChoices {
+  RunPlace place;
   std::int64_t steps = 100;                 // of training
   std::string prompt = "Once upon a time";  // of a model that comes with a tokenizer
 };
@@ -54,6 +64,7 @@ std::vector<std::string> prompt_flags(const RunChoices& choices, const sim::Scen
 
 class Runs {
  public:
+  static constexpr int kLongestReplay = 20;  // seconds
   // `executable` is this program; a run's scenario is written into `directory`, or where the system keeps
   // temporary files. `wake` is called from other threads when there is something new to draw.
   Runs(std::string executable, std::filesystem::path directory, std::function<void()> wake)
@@ -65,6 +76,8 @@ class Runs {
   RunChoices choices;
   // Throws std::runtime_error where it cannot be started.
   void start(const sim::Scenario& scenario);
+  // A recording as if it ran now, at its own pace or in kLongestReplay: the child says its events.
+  void play(const std::filesystem::path& recording, sim::Task task);
   void stop();
   bool active() const;
   // A report that was measured elsewhere, as if its run had just ended.

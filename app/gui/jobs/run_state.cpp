@@ -76,6 +76,7 @@ void RunState::begin(const sim::Source& source, std::int64_t planned) {
   view_.phase = RunPhase::running;
   view_.task = source.scenario.workload.task;
   view_.title = source.scenario.model.name + " on " + source.device;
+  if (source.kind == sim::ReportKind::recorded) view_.title += ", recorded " + source.date.substr(0, 10);
   view_.done = 0;
   view_.planned = planned;
   view_.activity.clear();

@@ -8,6 +8,7 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/start_menu.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
@@ -198,6 +199,9 @@ void draw_controls(const PanelContext& context, const RunView& run) {
     ImGui::Dummy({width, height});
     return;
   }
+  const float place_width = std::min(look.px(170), std::floor(ImGui::GetContentRegionAvail().x * 0.45f));
+  draw_place_picker(context, place_width);
+  ImGui::SameLine();
   if (train) {
     ImGui::AlignTextToFramePadding();
     text(look, TextRole::body, c.dim, "steps");
