@@ -91,6 +91,12 @@ struct RowsCopy {
   std::int64_t width = 0, rows = 1;
 };
 
+// What Device::run_fused() has done.
+struct FusedRun {
+  std::size_t count = 0;  // of operations; 0: nothing
+  std::size_t main = 0;   // which of them the others are prologue or epilogue of
+};
+
 // What of a device's memory is for something that no plan knows: "platform.context", ...
 struct PlatformMemory {
   std::string name;
@@ -163,13 +169,13 @@ class Device {
   // Operations run in the order of the calls. Requires supports(); collectives belong to a Communicator.
   virtual void run(const BoundOperation& operation, const RunSettings& settings) = 0;
 
-  // Two operations, the second right behind the first, by one kernel where the device has one that is faster;
-  // false where not, and then nothing has been done. What the first writes is written, what the second writes
-  // may be what one kernel makes of numbers that were not rounded in between.
-  virtual bool run_fused(const BoundOperation& first, const BoundOperation& second,
-                         const RunSettings& settings) {
-    (void)first, (void)second, (void)settings;
-    return false;
+  // The first operations of several that follow each other, at most kMostFused, by one kernel where the device
+  // has one that is faster; where not, nothing has been done. What each writes is written, unless a later one of
+  // them writes in the same place; later ones may take numbers that were not rounded in between.
+  static constexpr std::size_t kMostFused = 4;
+  virtual FusedRun run_fused(std::span<const BoundOperation> operations, const RunSettings& settings) {
+    (void)operations, (void)settings;
+    return {};
   }
 
   // For ranks that exchange what is in the device's own memory; requires !shares_host_memory(). In the order of

@@ -216,10 +216,11 @@ void Executor::bind(std::size_t section) {
                          std::span(operands_).subspan(first), action.layer, action.micro_batch},
                         rows[o],
                         pairs_[static_cast<std::size_t>(action.block)][o],
+                        1,
                         &action});
     }
   }
-  part_what_overlaps();
+  find_what_may_fuse();
   bound_section_ = section;
 }
 
@@ -245,26 +246,47 @@ BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& in
   return {arena_.at(instance.offset + before), bytes.value, buffer.dtype, buffer.row_width};
 }
 
-// Memory is planned for one operation after the other: what the second of a pair writes may lie where the
-// first reads. Then that pair is fused nowhere, for the reason that always_followed() has.
-void Executor::part_what_overlaps() {
+// Memory is planned for one operation after the other: what a later one writes may lie where an earlier one
+// reads. Then one kernel may not do both, but where that is what the first of them hand on within the kernel.
+// A pair whose memory overlaps anywhere is fused nowhere, for the reason that always_followed() has.
+void Executor::find_what_may_fuse() {
   const auto overlap = [](const BoundOperand& a, const BoundOperand& b) {
     return a.data < b.data + b.bytes && b.data < a.data + a.bytes;
   };
-  std::set<std::string_view> apart;
-  for (std::size_t i = 0; i + 1 < bound_.size(); ++i) {
-    if (!bound_[i].may_fuse) continue;
-    const BoundOperation &first = bound_[i].operation, &second = bound_[i + 1].operation;
-    for (std::size_t w = 0; w < second.operands.size(); ++w) {
-      if (second.operation->operands[w].access == sim::Access::read) continue;
-      for (std::size_t r = 0; r < first.operands.size(); ++r)
-        if (first.operation->operands[r].access != sim::Access::write &&
-            overlap(second.operands[w], first.operands[r]))
-          apart.insert(second.operation->id);
+  const auto writes = [&](std::size_t i, const BoundOperand& to, std::size_t operand) {
+    return bound_[i].operation.operation->operands[operand].access != sim::Access::read &&
+           bound_[i].operation.operands[operand].data == to.data;
+  };
+  const auto is_handed_on = [&](std::size_t first, std::size_t reader, const BoundOperand& operand) {
+    for (std::size_t i = first; i < reader; ++i)
+      for (std::size_t o = 0; o < bound_[i].operation.operands.size(); ++o)
+        if (writes(i, operand, o)) return true;
+    return false;
+  };
+  // Whether operation `last` writes where those from `first` on read.
+  const auto in_the_way = [&](std::size_t first, std::size_t last) {
+    const BoundOperation& writer = bound_[last].operation;
+    for (std::size_t w = 0; w < writer.operands.size(); ++w) {
+      if (writer.operation->operands[w].access == sim::Access::read) continue;
+      for (std::size_t i = first; i < last; ++i) {
+        const BoundOperation& reader = bound_[i].operation;
+        for (std::size_t r = 0; r < reader.operands.size(); ++r)
+          if (reader.operation->operands[r].access != sim::Access::write &&
+              overlap(writer.operands[w], reader.operands[r]) && !is_handed_on(first, i, reader.operands[r]))
+            return true;
+      }
     }
-  }
+    return false;
+  };
+  std::set<std::string_view> apart;
   for (std::size_t i = 0; i + 1 < bound_.size(); ++i)
-    if (apart.count(bound_[i + 1].operation.operation->id) > 0) bound_[i].may_fuse = false;
+    if (bound_[i].is_followed && in_the_way(i, i + 1)) apart.insert(bound_[i + 1].operation.operation->id);
+  for (std::size_t i = 0; i + 1 < bound_.size(); ++i) {
+    std::size_t& count = bound_[i].may_fuse;
+    if (apart.count(bound_[i + 1].operation.operation->id) > 0) continue;
+    while (count < Device::kMostFused && bound_[i + count - 1].is_followed && !in_the_way(i, i + count))
+      ++count;
+  }
 }
 
 SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
@@ -272,15 +294,18 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
   device_.begin(settings);
   began_ = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   device_.record(0);
-  std::vector<bool> was_fused(bound_.size(), false);  // into the one before
+  std::vector<std::size_t> spent_by(bound_.size());  // the operation whose kernel did the work
   for (std::size_t i = 0; i < bound_.size();) {
     if (ends_sums(i)) {
       end_sums();
       device_.record(i);  // the wait is of the last sum
     }
-    const std::size_t done = execute_from(i, settings);
-    if (done > 1) was_fused[i + 1] = true;
-    for (const std::size_t end = i + done; i < end; ++i) device_.record(i + 1);
+    const FusedRun done = execute_from(i, settings);
+    const std::size_t main = i + done.main;
+    for (const std::size_t end = i + done.count; i < end; ++i) {
+      spent_by[i] = main;
+      device_.record(i + 1);
+    }
   }
   collectives_.finish();
   device_.synchronise();
@@ -296,9 +321,9 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
   for (std::size_t i = 0; i < bound_.size(); ++i) {
     const std::size_t row = bound_[i].row;
     if (timing.count[row]++ == 0) timing.start[row] = stamps_[i];
-    const std::size_t spent_by = was_fused[i] ? bound_[i - 1].row : row;
-    timing.duration[spent_by] += stamps_[i + 1] - stamps_[i];
-    if (was_fused[i]) timing.fused_into[row] = spent_by;
+    const std::size_t into = bound_[spent_by[i]].row;
+    timing.duration[into] += stamps_[i + 1] - stamps_[i];
+    if (spent_by[i] != i) timing.fused_into[row] = into;
   }
   return timing;
 }
@@ -344,7 +369,7 @@ double Executor::run_whole(std::size_t section, const RunSettings& settings) {
 void Executor::run_bound(const RunSettings& settings) {
   for (std::size_t i = 0; i < bound_.size();) {
     if (ends_sums(i)) end_sums();
-    i += execute_from(i, settings);
+    i += execute_from(i, settings).count;
   }
 }
 
@@ -441,22 +466,26 @@ bool Executor::is_bound_alike(const Captured& captured, const RunSettings& setti
                     same_operand);
 }
 
-std::size_t Executor::execute_from(std::size_t i, const RunSettings& settings) {
-  if (bound_[i].may_fuse && device_.run_fused(bound_[i].operation, bound_[i + 1].operation, settings))
-    return 2;
+FusedRun Executor::execute_from(std::size_t i, const RunSettings& settings) {
+  if (bound_[i].may_fuse > 1) {
+    std::vector<BoundOperation> operations;
+    for (std::size_t o = i; o < i + bound_[i].may_fuse; ++o) operations.push_back(bound_[o].operation);
+    if (const FusedRun done = device_.run_fused(operations, settings); done.count > 0) return done;
+  }
+  constexpr FusedRun kAlone{1, 0};
   Bound& bound = bound_[i];
   if (sim::is_collective(bound.operation.operation->kind)) {
     communicate(bound);
-    return 1;
+    return kAlone;
   }
   if (settings.context.ranks > 1 && follows_positions(*bound.operation.operation)) {
     run_by_segments(bound, settings);
-    return 1;
+    return kAlone;
   }
   if (takes_rows_of_others(*bound.operation.operation))
     bound.operation.group_offsets = expert_rows_of(bound).offsets();
   device_.run(bound.operation, settings);
-  return 1;
+  return kAlone;
 }
 
 void Executor::communicate(const Bound& bound) {

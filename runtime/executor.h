@@ -35,7 +35,7 @@ struct SectionTiming {
   std::vector<double> start, duration;
   std::vector<std::int64_t> count;
   // For a row whose operations were carried out by another's kernel (Device::run_fused): that row, which has
-  // the time of both; its own duration is 0. Otherwise kAlone.
+  // the time of all; its own duration is 0. Otherwise kAlone.
   static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
   std::vector<std::size_t> fused_into;
 };
@@ -94,7 +94,8 @@ class Executor {
   struct Bound {
     BoundOperation operation;
     std::size_t row = 0;
-    bool may_fuse = false;  // with the one behind it
+    bool is_followed = false;  // always, by the one behind it (sim/plan/neighbours.h)
+    std::size_t may_fuse = 1;  // operations from it on that one kernel may carry out
     const sim::Action* action = nullptr;
   };
 
@@ -114,11 +115,11 @@ class Executor {
   const Instances& instances_of(const sim::Action& action);
   void index_rows();
   void bind(std::size_t section);
-  void part_what_overlaps();
+  void find_what_may_fuse();
   BoundOperand bind(const sim::Operand& operand, const sim::Instance& instance,
                     const sim::Variables& variables);
-  // bound_[i], and if the device carries out the next with it, that too; returns how many.
-  std::size_t execute_from(std::size_t i, const RunSettings& settings);
+  // bound_[i], and those behind it that the device carries out with it.
+  FusedRun execute_from(std::size_t i, const RunSettings& settings);
   void communicate(const Bound& bound);
   void carry_out(const Bound& bound, const Members& members, std::span<const BoundOperand> operands);
   // Sums whose members begin them in different orders (of DualPipe's two directions) end before the

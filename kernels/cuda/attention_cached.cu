@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 
+#include "kernels/cuda/append.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
@@ -238,31 +239,6 @@ decode_kernel(DecodeArguments<T, K> a) {
     merge(a, batch, group, grid_size().x, warp_out);
 }
 
-// Where keys and values go. T: the type of qkv; K: the cache's.
-template <class T, class K>
-struct AppendArguments {
-  T* qkv;  // written where queries and keys are rotated
-  KeyHeads<K> kv;
-  KvScales scales;
-  const float* table;  // (P, D); null: nothing is rotated
-  const std::int32_t* positions;
-  AttentionSizes s;
-};
-
-// Copies Width elements of a token's row, from d on, of a head of keys (then values: head G ..) into the
-// cache.
-template <int Width, class T, class K>
-CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, int position, int d,
-                              float (&x)[Width]) {
-  const bool is_key = head < a.s.G;
-  const int group = is_key ? head : head - a.s.G;
-  const float inverse = 1 / (is_key ? a.scales.of_keys(group) : a.scales.of_values(group));
-#pragma unroll
-  for (int w = 0; w < Width; ++w) x[w] *= inverse;
-  const KeyRows<K> rows = is_key ? a.kv.keys_of(b, group) : a.kv.values_of(b, group);
-  store<Width>(rows.at(position) + d, x);
-}
-
 // A block a token.
 template <int Width, class T, class K>
 CUDA_KERNEL(kThreads)
@@ -298,16 +274,7 @@ rope_kv_append_kernel(AppendArguments<T, K> a) {
     load<Width>(x, first);
     load<Width>(y, first + half);
     if (head < s.H + s.G) {
-      float cosine[Width], sine[Width];
-      load<Width>(cosine, angles + d);
-      load<Width>(sine, angles + half + d);
-#pragma unroll
-      for (int w = 0; w < Width; ++w) {
-        const float rotated = x[w] * cosine[w] - y[w] * sine[w];
-        // Through the type of qkv, which a rotation of its own leaves to be stored in the cache.
-        y[w] = to_float(from_float<T>(y[w] * cosine[w] + x[w] * sine[w]));
-        x[w] = to_float(from_float<T>(rotated));
-      }
+      rotate<T>(x, y, angles + d, half);
       store<Width>(first, x);
       store<Width>(first + half, y);
     }

@@ -1,5 +1,6 @@
 // Products of few rows with a weight matrix, as decoding makes them: bound by reading the weights once.
 #pragma once
+#include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/quantization.h"
 
@@ -26,7 +27,38 @@ bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
 
-// The same of more rows, by tensor cores, for weights in 8 or 4 bits: at most kNarrowRows rows, K whole
+// What a product of one row does beside itself, in bf16: its input's norm and what follows on its result,
+// each of which would be a launch of its own that moves next to nothing.
+struct InputNorm {
+  enum class Kind { none, rms, layer };
+  Kind kind = Kind::none;
+  ConstTensor gain, shift;  // (K); absent: 1 and 0
+  float eps = 0;
+  Tensor normed;  // (K): what is multiplied, rounded; may be absent
+};
+struct Ending {
+  enum class Kind {
+    none,
+    gelu,           // activated (N)
+    silu_gate,      // activated (N / 2) = silu(the first half of the results) * the second half
+    gelu_gate,      // the same by GELU
+    rotate_append,  // out is qkv of one token: as rope_kv_append() (attention.h)
+  };
+  Kind kind = Kind::none;
+  Tensor activated;
+  KvCache cache;
+  const float* table = nullptr;
+  const std::int32_t* position = nullptr;
+  AttentionShape shape{};
+};
+
+// out (N) = ending of (norm(inp (K)) weight^T + bias (N) + addend (N)), all bf16; without an ending out may
+// be fp32. What is handed on within the kernel is not rounded in between. N is even where halves of it meet.
+void gemv_with(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
+               ConstTensor addend, std::int64_t N, std::int64_t K, const InputNorm& norm,
+               const Ending& ending);
+
+// gemv() of more rows, by tensor cores, for weights in 8 or 4 bits: at most kNarrowRows rows, K whole
 // slices of 64 columns, or 128 of int4.
 inline constexpr std::int64_t kNarrowRows = 64;
 bool gemv_tensor_cores_takes(WeightFormat format, std::int64_t M, std::int64_t K);

@@ -34,6 +34,8 @@ void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function
 
 // Does the work, or notes it while a capture is under way (gpu.h): kernels, products, zeroing.
 void submit(std::function<void()> work);
+// How often this thread has called submit(): what a GPU would have launched.
+std::int64_t submitted();
 void begin_capture();
 bool is_capturing();
 std::vector<std::function<void()>> end_capture();

@@ -89,6 +89,18 @@ class Call : public OperationView {
                                           : cuda::WeightFormat::fp8,
             o.data, scales};
   }
+  // Of operands k and k + 1; `table` and behind it the scales may be absent.
+  cuda::KvCache kv_cache(std::size_t k, std::size_t table) const {
+    const CacheBlocks blocks = cache_blocks(k, table);
+    const float* const scales = f32(table + 1);
+    return {.k = tensor(k),
+            .v = tensor(k + 1),
+            .block_size = blocks.tokens,
+            .block_table = blocks.table,
+            .blocks_per_sequence = blocks.of_sequence,
+            .k_scale = scales,
+            .v_scale = scales == nullptr ? nullptr : scales + attention().G};
+  }
   // For an operand in fp8, a device scalar; null for others.
   const float* scale(std::size_t operand) const {
     const BoundOperand& o = bound().operands[operand];
@@ -97,6 +109,16 @@ class Call : public OperationView {
   std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
   std::int64_t count(std::size_t operand) const {
     return bytes(operand) / cuda::size_of(tensor(operand).type);
+  }
+  // Whether something that it writes lies in the memory of `other`.
+  bool writes_over(const BoundOperand& other) const {
+    for (std::size_t i = 0; i < operands(); ++i) {
+      const BoundOperand& o = bound().operands[i];
+      if (bound().operation->operands[i].access != sim::Access::read && o.data < other.data + other.bytes &&
+          other.data < o.data + o.bytes)
+        return true;
+    }
+    return false;
   }
   bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };

@@ -140,11 +140,11 @@ class CudaDevice final : public Device {
     });
   }
 
-  bool run_fused(const BoundOperation& first, const BoundOperation& second,
-                 const RunSettings& settings) override {
-    const FusedKernel kernel = fused_kernel_of(first.operation->kind, second.operation->kind);
-    return kernel != nullptr &&
-           on_device(name_, [&] { return kernel(call(first, settings), call(second, settings)); });
+  FusedRun run_fused(std::span<const BoundOperation> operations, const RunSettings& settings) override {
+    if (!may_begin_fused(operations[0].operation->kind)) return {};
+    std::vector<Call> calls;
+    for (const BoundOperation& operation : operations) calls.push_back(call(operation, settings));
+    return on_device(name_, [&] { return runtime::run_fused(calls); });
   }
 
   void copy_rows(const RowsCopy& c) override {

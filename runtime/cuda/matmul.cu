@@ -51,14 +51,6 @@ bool fits_gelu(cuda::Type type, std::int64_t columns) {
   return cuda::size_of(type) == 2 && columns % 8 == 0;
 }
 
-// One row, as decoding has it, is bound by reading the weights: a kernel of its own does that.
-bool is_gemv(const Call& c) {
-  const Tensor out = c.tensor(0), addend = c.tensor(4);
-  return c.rows() == 1 && c.tensor(1).type == cuda::Type::bf16 &&
-         (!addend || addend.type == cuda::Type::bf16) && (out.type == cuda::Type::bf16 || !addend) &&
-         cuda::gemv_takes(cuda::WeightFormat::bf16, c.rows(), c.inner());
-}
-
 // Weights in fewer bits: up to kNarrowRows rows read them as they are; of more rows, as the prompt has them, some of the
 // weight's rows at a time become 16-bit numbers again in scratch memory.
 void matmul_with_quantised_weight(const Call& c, const cuda::Weights& weights) {
@@ -180,10 +172,18 @@ bool weight_and_bias_at_once(const Call& c) {
 
 }  // namespace
 
+// One row, as decoding has it, is bound by reading the weights: a kernel of its own does that.
+bool is_one_row(const Call& c) {
+  const Tensor out = c.tensor(0), addend = c.tensor(4);
+  return c.rows() == 1 && c.tensor(1).type == cuda::Type::bf16 &&
+         (!addend || addend.type == cuda::Type::bf16) && (out.type == cuda::Type::bf16 || !addend) &&
+         cuda::gemv_takes(c.weights().format, c.rows(), c.inner());
+}
+
 void matmul(const Call& c) {
   if (const cuda::Weights weights = c.weights(); weights.scales != nullptr)
     return matmul_with_quantised_weight(c, weights);
-  if (is_gemv(c))
+  if (is_one_row(c))
     return cuda::gemv(c.context, c.tensor(0), c.tensor(1),
                       {cuda::WeightFormat::bf16, c.tensor(2).data, nullptr}, c.tensor(3), c.tensor(4),
                       c.rows(), c.cols(), c.inner());
@@ -193,7 +193,7 @@ void matmul(const Call& c) {
 bool matmul_and_gelu(const Call& c, const Call& gelu) {
   const Tensor pre_activation = c.tensor(0), out = gelu.tensor(0);
   const ConstTensor bias = c.tensor(3);
-  if (gelu.tensor(1).data != pre_activation.data || c.weights().scales != nullptr || is_gemv(c))
+  if (gelu.tensor(1).data != pre_activation.data || c.weights().scales != nullptr || is_one_row(c))
     return false;
   if (cuda::is_fp8(c.tensor(1).type) || c.tensor(4) || out.type != pre_activation.type ||
       (bias && bias.type != out.type) || !fits_gelu(out.type, c.cols()))

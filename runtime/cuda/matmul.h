@@ -5,6 +5,8 @@
 namespace runtime {
 
 void matmul(const Call& call);
+// Whether it is a product of one row that cuda::gemv() takes.
+bool is_one_row(const Call& call);
 void matmul_backward_input(const Call& call);
 void matmul_backward_weight(const Call& call);
 

@@ -10,6 +10,7 @@
 #include "kernels/cuda/quantise.h"
 #include "runtime/cuda/kernel_entries.h"
 #include "runtime/cuda/matmul.h"
+#include "runtime/cuda/one_row.h"
 #include "runtime/cuda/operations.h"
 #include "runtime/cuda/standard_attention.h"
 
@@ -55,23 +56,10 @@ void quantise(const Call& c) {
   cuda::quantise(c.context, {c.as<std::byte>(0), to.type}, to.scale, c.tensor(1), c.count(1));
 }
 
-// Operands k and k + 1; `table` and behind it the scales may be absent.
-cuda::KvCache kv_cache(const Call& c, std::size_t k, std::size_t table) {
-  const Call::CacheBlocks blocks = c.cache_blocks(k, table);
-  const float* const scales = c.f32(table + 1);
-  return {.k = c.tensor(k),
-          .v = c.tensor(k + 1),
-          .block_size = blocks.tokens,
-          .block_table = blocks.table,
-          .blocks_per_sequence = blocks.of_sequence,
-          .k_scale = scales,
-          .v_scale = scales == nullptr ? nullptr : scales + c.attention().G};
-}
-
 // Where what is rotated is what goes into the cache.
 bool rope_and_kv_append(const Call& rope, const Call& append) {
   if (append.i32(3) != rope.i32(2) || append.as<std::byte>(2) != rope.as<std::byte>(0)) return false;
-  cuda::rope_kv_append(append.context, append.tensor(2), kv_cache(append, 0, 4), rope.f32(1), append.i32(3),
+  cuda::rope_kv_append(append.context, append.tensor(2), append.kv_cache(0, 4), rope.f32(1), append.i32(3),
                        append.attention());
   return true;
 }
@@ -127,11 +115,11 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::attention_standard_backward, standard_attention_backward},
     {OpKind::kv_append,
      [](const Call& c) {
-       cuda::kv_append(c.context, kv_cache(c, 0, 4), c.tensor(2), c.i32(3), c.attention());
+       cuda::kv_append(c.context, c.kv_cache(0, 4), c.tensor(2), c.i32(3), c.attention());
      }},
     {OpKind::attention_cached,
      [](const Call& c) {
-       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), kv_cache(c, 2, 5), c.i32(4),
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.kv_cache(2, 5), c.i32(4),
                               c.attention());
      }},
     {OpKind::gelu,
@@ -250,12 +238,22 @@ Kernel kernel_of(OpKind kind) {
   return nullptr;
 }
 
-FusedKernel fused_kernel_of(OpKind first, OpKind second) {
-  if (first == OpKind::matmul && second == OpKind::gelu) return matmul_and_gelu;
-  if (first == OpKind::matmul_backward_input && second == OpKind::gelu_backward)
-    return matmul_backward_input_and_gelu;
-  if (first == OpKind::rope && second == OpKind::kv_append) return rope_and_kv_append;
-  return nullptr;
+bool may_begin_fused(OpKind first) {
+  return first == OpKind::layernorm || first == OpKind::rmsnorm || first == OpKind::matmul ||
+         first == OpKind::matmul_backward_input || first == OpKind::rope;
+}
+
+FusedRun run_fused(std::span<const Call> calls) {
+  if (const FusedRun done = product_of_one_row(calls); done.count > 1) return done;
+  const Call &first = calls[0], &second = calls[1];
+  bool done = false;
+  if (first.kind() == OpKind::matmul && second.kind() == OpKind::gelu)
+    done = matmul_and_gelu(first, second);
+  else if (first.kind() == OpKind::matmul_backward_input && second.kind() == OpKind::gelu_backward)
+    done = matmul_backward_input_and_gelu(first, second);
+  else if (first.kind() == OpKind::rope && second.kind() == OpKind::kv_append)
+    done = rope_and_kv_append(first, second);
+  return done ? FusedRun{2, 0} : FusedRun{};
 }
 
 bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands) {

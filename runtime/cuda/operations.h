@@ -11,10 +11,9 @@ using Kernel = void (*)(const Call&);
 // The kind's, or null: `zero`, which is of the device's memory, has none either.
 Kernel kernel_of(sim::OpKind kind);
 
-// For two kinds that follow each other, or null: carries out both by one kernel and returns true, or does
-// nothing.
-using FusedKernel = bool (*)(const Call& first, const Call& second);
-FusedKernel fused_kernel_of(sim::OpKind first, sim::OpKind second);
+// Device::run_fused()'s. Predictions have the same: sim/cost/fused_operations.cpp.
+FusedRun run_fused(std::span<const Call> calls);
+bool may_begin_fused(sim::OpKind first);
 
 // Whether there is a kernel, or zeroing, for operands of these types (parallel to operation.operands; of
 // absent ones anything).

@@ -28,17 +28,29 @@ bool fits_gelu(const Plan& plan, const Operation& product, Role result, const Ex
          is_16_bit(buffer_of(plan, product, result).dtype) && columns.factor % kColumnMultiple == 0;
 }
 
-bool have_one_kernel(const Plan& plan, const Operation& first, const Operation& second) {
+bool gives_gate_up(const Plan& plan, const Operation& product, const Operation& gate) {
+  return product.kind == OpKind::matmul && same_buffer(product, Role::out, gate, Role::gate_up) &&
+         !has(gate, Role::row_weights) && buffer_of(plan, product, Role::out).dtype == DType::bf16;
+}
+
+bool may_have_one_kernel(const Plan& plan, const Operation& first, const Operation& second) {
   switch (second.kind) {
     case OpKind::gelu:
-      return first.kind == OpKind::matmul && same_buffer(first, Role::out, second, Role::inp) &&
-             !has(first, Role::residual) && fits_gelu(plan, first, Role::out, first.dims.cols);
+      return first.kind == OpKind::matmul && same_buffer(first, Role::out, second, Role::inp);
+    case OpKind::swiglu:
+    case OpKind::geglu:
+      return gives_gate_up(plan, first, second);
+    case OpKind::matmul:  // of a norm's result, where no statistics are kept for a backward pass
+      return (first.kind == OpKind::rmsnorm || first.kind == OpKind::layernorm) && !has(first, Role::rstd) &&
+             same_buffer(first, Role::out, second, Role::inp);
     case OpKind::gelu_backward:  // in the place of the gradient that it is made from
       return first.kind == OpKind::matmul_backward_input &&
              same_buffer(first, Role::dinp, second, Role::dinp) &&
              same_buffer(first, Role::dinp, second, Role::dout) &&
              operand(first, Role::dinp).access == Access::write &&
              fits_gelu(plan, first, Role::dinp, first.dims.inner);
+    case OpKind::rope:
+      return first.kind == OpKind::matmul && same_buffer(first, Role::out, second, Role::qkv);
     case OpKind::kv_append:  // at the positions that rotation has
       return first.kind == OpKind::rope && same_buffer(first, Role::qkv, second, Role::qkv) &&
              same_buffer(first, Role::positions, second, Role::positions);
@@ -47,12 +59,32 @@ bool have_one_kernel(const Plan& plan, const Operation& first, const Operation& 
   }
 }
 
+// Whether it is the kernel that reads its weights in whole vectors of 16 bytes, for one row of bf16.
+bool is_one_row(const Plan& plan, const Operation& op, const Variables& v) {
+  if (op.kind != OpKind::matmul || op.dtype != DType::bf16 || op.dims.rows.value(bound_to(op, v)) != 1)
+    return false;
+  const DType out = buffer_of(plan, op, Role::out).dtype;
+  const std::int64_t in_vector = 128 / bits(buffer_of(plan, op, Role::weight).dtype);
+  return op.dims.inner.factor % in_vector == 0 && (out == DType::bf16 || !has(op, Role::residual));
+}
+
+bool ends_one_row(const Plan& plan, const Operation& product, const Variables& v) {
+  return is_one_row(plan, product, v) && buffer_of(plan, product, Role::out).dtype == DType::bf16;
+}
+
+bool rotates_and_appends(const Plan& plan, const Block& block, const std::vector<bool>& pairs,
+                         std::size_t rope) {
+  if (!pairs[rope]) return false;
+  const DType cache = buffer_of(plan, block.operations[rope + 1], Role::k_cache).dtype;
+  return cache == DType::bf16 || cache == DType::fp8;
+}
+
 }  // namespace
 
 std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& hardware) {
   if (!plan.scenario.implementation.runs_here || hardware.is_cpu) return {};
   const auto may_be_fused = [&](const Block& block, std::size_t i) {
-    return have_one_kernel(plan, block.operations[i], block.operations[i + 1]);
+    return may_have_one_kernel(plan, block.operations[i], block.operations[i + 1]);
   };
   const bool any = std::any_of(plan.blocks.begin(), plan.blocks.end(), [&](const Block& block) {
     for (std::size_t i = 0; i + 1 < block.operations.size(); ++i)
@@ -67,26 +99,76 @@ std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& h
   return pairs;
 }
 
-bool is_one_kernel(const Operation& first, const Variables& v) {
-  return first.kind != OpKind::matmul || first.dtype != DType::bf16 ||
-         first.dims.rows.value(bound_to(first, v)) > 1;
+std::size_t kernel_of(const Plan& plan, const Block& block, const std::vector<bool>& pairs, std::size_t index,
+                      const Variables& v) {
+  const std::vector<Operation>& ops = block.operations;
+  const auto is_behind = [&](std::size_t i) { return i > 0 && pairs[i - 1]; };
+  switch (ops[index].kind) {
+    case OpKind::layernorm:
+    case OpKind::rmsnorm:
+      return pairs[index] && is_one_row(plan, ops[index + 1], v) ? index + 1 : index;
+    case OpKind::gelu:
+      if (!is_behind(index)) return index;
+      if (is_one_row(plan, ops[index - 1], v))
+        return ends_one_row(plan, ops[index - 1], v) ? index - 1 : index;
+      return !has(ops[index - 1], Role::residual) &&
+                     fits_gelu(plan, ops[index - 1], Role::out, ops[index - 1].dims.cols)
+                 ? index - 1
+                 : index;
+    case OpKind::swiglu:
+    case OpKind::geglu:
+      return is_behind(index) && ends_one_row(plan, ops[index - 1], v) ? index - 1 : index;
+    case OpKind::gelu_backward:
+      return is_behind(index) ? index - 1 : index;
+    case OpKind::rope:
+      return is_behind(index) && ends_one_row(plan, ops[index - 1], v) &&
+                     rotates_and_appends(plan, block, pairs, index)
+                 ? index - 1
+                 : index;
+    case OpKind::kv_append:
+      return is_behind(index) ? kernel_of(plan, block, pairs, index - 1, v) : index;
+    default:
+      return index;
+  }
 }
 
-Bytes epilogue_traffic(const Plan& plan, const Operation& second, const Variables& of_action) {
-  const Variables v = bound_to(second, of_action);
-  switch (second.kind) {
-    case OpKind::gelu:  // its result
-      return buffer_of(plan, second, Role::out).bytes(v);
-    case OpKind::gelu_backward:  // what forward put in
-      return buffer_of(plan, second, Role::inp).bytes(v);
-    case OpKind::kv_append: {  // all but the keys, which have just been rotated
-      const std::int64_t keys = v.batch * v.query_length * second.dims.kv_heads * second.dims.head_dim;
-      return work_of(plan, second, of_action).memory() -
-             Bytes{keys * bits(buffer_of(plan, second, Role::qkv).dtype) / 8};
+Bytes traffic_for_neighbours(const Plan& plan, const Block& block, const std::vector<bool>& pairs,
+                             std::size_t main, const Variables& of_action) {
+  const auto of = [&](std::size_t index) {
+    const Operation& op = block.operations[index];
+    const Variables v = bound_to(op, of_action);
+    const auto bytes = [&](Role role) {
+      return has(op, role) ? buffer_of(plan, op, role).bytes(v) : Bytes{};
+    };
+    switch (op.kind) {
+      case OpKind::gelu:  // its result
+      case OpKind::swiglu:
+      case OpKind::geglu:
+        return bytes(Role::out);
+      case OpKind::gelu_backward:  // what forward put in
+        return bytes(Role::inp);
+      case OpKind::layernorm:  // the product reads its input in its result's place
+      case OpKind::rmsnorm:
+        return bytes(Role::weight) + bytes(Role::bias) + bytes(Role::out);
+      case OpKind::rope: {  // the angles: what rotates is at hand
+        const std::int64_t angles = v.batch * v.query_length * op.dims.head_dim;
+        return Bytes{angles * bits(buffer_of(plan, op, Role::table).dtype) / 8};
+      }
+      case OpKind::kv_append: {  // all but the keys, which have just been rotated, or also the values
+        const bool of_product = kernel_of(plan, block, pairs, index, of_action) + 1 < index;
+        const std::int64_t keys = v.batch * v.query_length * op.dims.kv_heads * op.dims.head_dim;
+        return work_of(plan, op, of_action).memory() -
+               Bytes{keys * (of_product ? 2 : 1) * bits(buffer_of(plan, op, Role::qkv).dtype) / 8};
+      }
+      default:
+        return Bytes{};
     }
-    default:
-      return work_of(plan, second, of_action).memory();
-  }
+  };
+  Bytes sum;
+  const std::size_t first = main > 0 ? main - 1 : 0;
+  for (std::size_t i = first; i < block.operations.size() && i <= main + 2; ++i)
+    if (i != main && kernel_of(plan, block, pairs, i, of_action) == main) sum += of(i);
+  return sum;
 }
 
 }  // namespace sim

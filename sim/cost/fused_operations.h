@@ -1,23 +1,26 @@
-// Neighbouring operations of a plan that this program's kernels for GPUs carry out as one: the first one's
-// kernel does the second on its way out. Pairs and conditions are those of its device (fused_kernel_of() in
-// runtime/cuda/operations.cu), but for its own timing of the two ways and for memory that overlaps.
+// Neighbouring operations of a plan that this program's kernels for GPUs carry out as one: what stands beside
+// a product is its prologue and epilogue. Conditions are those of its device (run_fused() in
+// runtime/cuda/operations.cu), but for its own timing of two ways and for memory that overlaps.
 #pragma once
+#include <cstddef>
 #include <vector>
 
 #include "sim/plan/plan.h"
 
 namespace sim {
 
-// For each block, whether operation i may be fused with operation i + 1, whatever the variables. Empty where
-// nothing may be: another implementation's kernels run, or a CPU's, or no two operations are such a pair.
+// For each block, whether operation i may be fused with operation i + 1. Empty where nothing may be: another
+// implementation's kernels run, or a CPU's, or no two operations are such a pair.
 std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& hardware);
 
-// Whether a pair of these is one kernel with these variables: a product of one row is bound by its weights,
-// and has a kernel without epilogues.
-bool is_one_kernel(const Operation& first, const Variables& v);
+// The operation of a block whose kernel carries out operation `index`: mostly that itself. `pairs` are the
+// block's; a product of one row, which is bound by its weights, has more beside it than one of many.
+std::size_t kernel_of(const Plan& plan, const Block& block, const std::vector<bool>& pairs, std::size_t index,
+                      const Variables& v);
 
-// What one kernel moves for the second operation beside the first one's traffic: what passes between the two
-// stays where it was made.
-Bytes epilogue_traffic(const Plan& plan, const Operation& second, const Variables& v);
+// What the kernel of operation `main` moves for its neighbours beside its own traffic: what passes between
+// operations stays where it was made.
+Bytes traffic_for_neighbours(const Plan& plan, const Block& block, const std::vector<bool>& pairs,
+                             std::size_t main, const Variables& v);
 
 }  // namespace sim

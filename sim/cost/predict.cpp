@@ -103,6 +103,8 @@ void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numb
     const auto& operations = plan.blocks[static_cast<std::size_t>(b.block)].operations;
     const double n = use.count;
     for (std::size_t i = 0; i < operations.size(); ++i) {
+      const std::size_t kernel =
+          static_cast<std::size_t>(static_cast<std::ptrdiff_t>(i) + b.operations[i].kernel);
       std::size_t& index = row_of[numbers.of_block(used)[i]];
       if (index == kNone) {
         index = rows.size();
@@ -112,16 +114,15 @@ void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numb
         row.rank = rank_of(plan, program);
         row.kind = operations[i].kind;
         row.start = use.first_start + b.duration;
-        if (b.operations[i].is_epilogue) row.fused_into = operations[i - 1].id;
+        if (kernel != i) row.fused_into = operations[kernel].id;
         longest.emplace_back();
         counts.push_back(0);
       }
       const Work& work = b.operations[i].work;
       // What a neighbour's kernel does is as certain, and bound by the same, as that kernel.
-      const bool is_epilogue = b.operations[i].is_epilogue;
       Price price = b.operations[i].price;
-      if (is_epilogue) price.provenance = b.operations[i - 1].price.provenance;
-      if (is_epilogue) price.bound = b.operations[i - 1].price.bound;
+      price.provenance = b.operations[kernel].price.provenance;
+      price.bound = b.operations[kernel].price.bound;
       Row& row = rows[index];
       counts[index] += n;
       row.count = std::llround(counts[index]);

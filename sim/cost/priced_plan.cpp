@@ -108,8 +108,8 @@ void BlockPricer::add_new_blocks() {
     std::unique_ptr<OfLength>& of_block = of_length_.emplace_back();
     const std::vector<Operation>& operations = plan_.blocks[b].operations;
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const bool needs =
-          needs_length(plan_, operations[i]) || (is_pair(b, i) && needs_length(plan_, operations[i + 1]));
+      bool needs = needs_length(plan_, operations[i]);
+      for (std::size_t j = i; !needs && is_pair(b, j); ++j) needs = needs_length(plan_, operations[j + 1]);
       if (!needs) continue;
       if (!of_block)
         of_block = std::make_unique<OfLength>(OfLength{std::vector<bool>(operations.size()),
@@ -180,17 +180,19 @@ PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, con
 PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
   const Block& block = plan_.blocks[index_of_block];
   const Operation& op = block.operations[index];
-  const auto with = [&](const Group* group, Bytes epilogue = {}) {
+  const auto with = [&](const Group* group, Bytes for_neighbours = {}) {
     return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_,
-                               epilogue);
+                               for_neighbours);
   };
-  if (index > 0 && is_pair(index_of_block, index - 1) && is_one_kernel(block.operations[index - 1], v)) {
-    PricedOperation epilogue{work_of(plan_, op, v), {}};
-    epilogue.is_epilogue = true;
-    return epilogue;
+  if (index_of_block < pairs_.size()) {
+    const std::vector<bool>& pairs = pairs_[index_of_block];
+    if (const std::size_t kernel = kernel_of(plan_, block, pairs, index, v); kernel != index) {
+      PricedOperation neighbour{work_of(plan_, op, v), {}};
+      neighbour.kernel = static_cast<std::ptrdiff_t>(kernel) - static_cast<std::ptrdiff_t>(index);
+      return neighbour;
+    }
+    if (op.group < 0) return with(nullptr, traffic_for_neighbours(plan_, block, pairs, index, v));
   }
-  if (is_pair(index_of_block, index) && is_one_kernel(op, v))
-    return with(nullptr, epilogue_traffic(plan_, block.operations[index + 1], v));
   if (op.group < 0) return with(nullptr);
   Group group = plan_.groups[static_cast<std::size_t>(op.group)];
   if (op.kind == OpKind::send) group.size = 2;  // neighbours

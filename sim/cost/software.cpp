@@ -337,7 +337,7 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
 PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
                                     const Variables& v, const Hardware& hardware,
                                     const Calibration* calibration, const Group* group, Bytes working_set,
-                                    Bytes epilogue) {
+                                    Bytes for_neighbours) {
   const Operation& op = block.operations[index];
   if (is_served(plan.scenario)) {
     const Work work = work_of(plan, op, v);
@@ -373,9 +373,9 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
         price_of(own, part(1.0 / ranks)) + price_of(others, part((ranks - 1.0) / ranks / pieces)) * pieces;
   } else {
     Work moved = priced.work;
-    moved.written += epilogue;
+    moved.written += for_neighbours;
     priced.price = price_of(op, moved);
-    if (epilogue.value > 0)
+    if (for_neighbours.value > 0)
       priced.price = at_least(priced.price, moved.memory() / (hardware.memory_bandwidth * kMemoryEfficiency));
   }
   if (at_limits) {

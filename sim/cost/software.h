@@ -13,15 +13,17 @@ namespace sim {
 struct PricedOperation {
   Work work;
   Price price;
-  Seconds start{};           // in its block
-  Seconds hidden{};          // of a collective's time, what its price leaves out: a product runs meanwhile
-  bool is_epilogue = false;  // of the operation before it, whose price is that of both (fused_operations.h)
+  Seconds start{};   // in its block
+  Seconds hidden{};  // of a collective's time, what its price leaves out: a product runs meanwhile
+  // Where the operation stands whose kernel carries this one out, from this one on, and whose price is that
+  // of both; 0: it is its own (fused_operations.h).
+  std::ptrdiff_t kernel = 0;
 };
-// `epilogue`: what its kernel moves for the operation behind it.
+// `for_neighbours`: what its kernel moves for operations beside it.
 PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
                                     const Variables& v, const Hardware& hardware,
                                     const Calibration* calibration, const Group* group, Bytes working_set,
-                                    Bytes epilogue = {});
+                                    Bytes for_neighbours = {});
 
 // Collectives of tensor parallelism hide behind the products beside them as far as the implementation lets
 // them: what is left of their prices is what is exposed, mutual slowdown included.

@@ -63,7 +63,7 @@ std::vector<MessageTraffic> traffic_of(const Plan& plan, const PricedPlan& price
       for (std::size_t i = 0; i < operations.size(); ++i) {
         const Operation& op = operations[i];
         if (op.group < 0 || op.kind == OpKind::receive) continue;
-        const auto& [work, price, start, hidden, is_epilogue] = blocks[b].operations[i];
+        const auto& [work, price, start, hidden, kernel] = blocks[b].operations[i];
         const auto [it, added] = index.try_emplace({op.group, op.kind, work.network.value}, traffic.size());
         if (added)
           traffic.push_back({static_cast<std::int32_t>(p), op.group, op.kind, work.network, 0, {}, {}});

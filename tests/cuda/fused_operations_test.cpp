@@ -1,12 +1,14 @@
 // Operations of a plan that become one kernel. For the emulated GPU alone: which of the two ways a real one
 // takes is for its own timing to say.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/thread_emulated.h"
 #include "runtime/cuda_device.h"
 #include "runtime/run.h"
 #include "sim/cost/predict.h"
@@ -60,6 +62,7 @@ struct Tokens {
   std::vector<std::int32_t> chosen;
   std::vector<float> logits;
   std::vector<std::string> fused;  // "prefill kv_append into ..."
+  std::int64_t launches = 0;       // of the last token
 };
 
 Tokens tokens_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device) {
@@ -77,7 +80,9 @@ Tokens tokens_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device>
     const std::vector<std::int32_t> positions(batch, static_cast<std::int32_t>(v.kv_length - v.query_length));
     run.write(plan.find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
     run.write(plan.find(sim::buffer_names::positions), std::span<const std::int32_t>(positions));
+    const std::int64_t before = kernels::cuda::emulation::submitted();
     const runtime::SectionTiming timing = run.executor().run(section, {});
+    result.launches = kernels::cuda::emulation::submitted() - before;
     const std::vector<runtime::RowKey>& rows = run.executor().rows();
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const std::size_t into = timing.fused_into[r];
@@ -255,5 +260,54 @@ TEST_CASE("rotation and KV append are one kernel, which leaves the bits of two, 
     CHECK(apart.fused.empty());
     CHECK(fused.chosen == apart.chosen);
     CHECK(fused.logits == apart.logits);
+  }
+}
+
+namespace {
+
+sim::Scenario decoding(sim::Model model, std::int64_t layers) {
+  model.num_hidden_layers = static_cast<std::int32_t>(layers);
+  sim::Scenario scenario = tests::generation(model, 3, 1);
+  scenario.workload.dtype = sim::DType::bf16;
+  scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  return scenario;
+}
+
+}  // namespace
+
+TEST_CASE("a token of one sequence takes five launches a layer, and its numbers are those of nine",
+          "[plan]") {
+  struct Case {
+    sim::Model model;
+    std::int64_t launches;
+  };
+  sim::Model biased = tests::small_llama();
+  biased.attention_bias = true;
+  sim::Model geglu = tests::small_llama();
+  geglu.activation = sim::Activation::geglu;
+  // Without rotation the append to the cache stays a kernel of its own.
+  for (const Case& c :
+       {Case{tests::small_llama(), 5}, Case{biased, 5}, Case{geglu, 5}, Case{tests::small_gpt(), 6}}) {
+    CAPTURE(c.model.name);
+    const Tokens two = tokens_of(decoding(c.model, 2), gpu()), three = tokens_of(decoding(c.model, 3), gpu());
+    CHECK(three.launches - two.launches == c.launches);
+    const Tokens apart = tokens_of(decoding(c.model, 3), std::make_unique<OneByOne>(gpu()));
+    CHECK(apart.fused.empty());
+    double largest = 0;
+    for (const float logit : apart.logits) largest = std::max(largest, std::abs(static_cast<double>(logit)));
+    for (std::size_t i = 0; i < apart.logits.size(); ++i)
+      CHECK(std::abs(three.logits[i] - apart.logits[i]) <=
+            0x1p-5 * largest);  // bf16's roundings, some rows deep
+    std::vector<std::string> predicted;
+    for (const sim::Row& row : sim::predict(decoding(c.model, 3)).rows)
+      if (!row.fused_into.empty() && row.phase == sim::Phase::decode)
+        predicted.push_back(std::string(sim::name(row.phase)) + " " + std::string(sim::name(row.kind)) +
+                            " into " + row.fused_into);
+    std::sort(predicted.begin(), predicted.end());
+    predicted.erase(std::unique(predicted.begin(), predicted.end()), predicted.end());
+    std::vector<std::string> of_decoding;
+    std::copy_if(three.fused.begin(), three.fused.end(), std::back_inserter(of_decoding),
+                 [](const std::string& row) { return row.starts_with("decode"); });
+    CHECK(predicted == of_decoding);
   }
 }

@@ -128,6 +128,157 @@ TEST_CASE("a product of few rows is as accurate as a plain one with the same wei
     }
 }
 
+namespace {
+
+// What a product of one row does with its neighbours, and the same in double, and in fp32 with a rounding to
+// bf16 between operations, as kernels of their own make it.
+struct OneRow {
+  std::int64_t N, K;
+  WeightFormat format;
+  cuda::InputNorm::Kind norm;
+  cuda::Ending::Kind ending;
+};
+
+template <class Real>
+struct Results {
+  std::vector<Real> normed, out, activated;
+};
+
+template <class Real, class Round>
+Results<Real> one_row(const OneRow& c, const std::vector<float>& inp, const std::vector<float>& gain,
+                      const std::vector<float>& shift, const std::vector<float>& weight,
+                      const std::vector<float>& bias, const std::vector<float>& angles, float eps,
+                      const Round& round) {
+  using NormKind = cuda::InputNorm::Kind;
+  using EndingKind = cuda::Ending::Kind;
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  Results<Real> r;
+  Real mean = 0, squares = 0;
+  for (const float x : inp) mean += static_cast<Real>(x) / static_cast<Real>(c.K);
+  if (c.norm != NormKind::layer) mean = 0;
+  for (const float x : inp) squares += (static_cast<Real>(x) - mean) * (static_cast<Real>(x) - mean);
+  const Real rstd = 1 / std::sqrt(squares / static_cast<Real>(c.K) + static_cast<Real>(eps));
+  for (std::int64_t k = 0; k < c.K; ++k) {
+    Real x = static_cast<Real>(inp[at(k)]);
+    if (c.norm != NormKind::none)
+      x = round((x - mean) * rstd * static_cast<Real>(gain[at(k)]) +
+                (c.norm == NormKind::layer ? static_cast<Real>(shift[at(k)]) : Real{0}));
+    r.normed.push_back(x);
+  }
+  for (std::int64_t n = 0; n < c.N; ++n) {
+    Real sum = 0;
+    for (std::int64_t k = 0; k < c.K; ++k)
+      sum += r.normed[at(k)] * static_cast<Real>(weight[at(n * c.K + k)]);
+    r.out.push_back(round(sum + static_cast<Real>(bias[at(n)])));
+  }
+  const auto gelu = [](Real x) {
+    return x / 2 * (1 + std::tanh(std::sqrt(Real{2} / Real(M_PI)) * (x + Real(0.044715) * x * x * x)));
+  };
+  if (c.ending == EndingKind::gelu)
+    for (const Real x : r.out) r.activated.push_back(round(gelu(x)));
+  if (c.ending == EndingKind::silu_gate || c.ending == EndingKind::gelu_gate)
+    for (std::int64_t n = 0; n < c.N / 2; ++n) {
+      const Real x = r.out[at(n)];
+      r.activated.push_back(round((c.ending == EndingKind::gelu_gate ? gelu(x) : x / (1 + std::exp(-x))) *
+                                  r.out[at(c.N / 2 + n)]));
+    }
+  if (c.ending == EndingKind::rotate_append) {  // two heads of queries, one of keys, one of values
+    const std::int64_t D = c.N / 4, half = D / 2;
+    for (std::int64_t head = 0; head < 3; ++head)
+      for (std::int64_t d = 0; d < half; ++d) {
+        Real &x = r.out[at(head * D + d)], &y = r.out[at(head * D + d + half)];
+        const Real cosine = static_cast<Real>(angles[at(d)]), sine = static_cast<Real>(angles[at(half + d)]);
+        const Real rotated = x * cosine - y * sine;
+        y = round(y * cosine + x * sine);
+        x = round(rotated);
+      }
+  }
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("a product of one row with its norm and what follows is as accurate as kernels of their own") {
+  using NormKind = cuda::InputNorm::Kind;
+  using EndingKind = cuda::Ending::Kind;
+  constexpr float kEps = 1e-5f;
+  constexpr std::int32_t kPosition = 2;
+  const auto as_bf16 = [](float x) { return cuda::to_float(cuda::from_float<cuda::bf16>(x)); };
+  for (const std::int64_t K : {128L, 1280L})
+    for (const WeightFormat format :
+         {WeightFormat::bf16, WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4})
+      for (const NormKind norm : {NormKind::none, NormKind::rms, NormKind::layer})
+        for (const EndingKind ending : {EndingKind::none, EndingKind::gelu, EndingKind::silu_gate,
+                                        EndingKind::gelu_gate, EndingKind::rotate_append}) {
+          const std::int64_t N = ending == EndingKind::rotate_append ? 64
+                                 : ending == EndingKind::gelu        ? 13
+                                                                     : 26;
+          const OneRow c{N, K, format, norm, ending};
+          CAPTURE(K, static_cast<int>(format), static_cast<int>(norm), static_cast<int>(ending));
+          auto inp = tests::normal_tensor(K, 1, Type::bf16);
+          for (float& x : inp) x = as_bf16(x + 0.5f);  // a mean that counts
+          const auto gain = tests::normal_tensor(K, 2, Type::bf16),
+                     shift = tests::normal_tensor(K, 3, Type::bf16),
+                     bias = tests::normal_tensor(N, 4, Type::bf16),
+                     weight = tests::normal_tensor(N * K, 5, Type::bf16);
+          const std::vector<float> table = test::normal_tensor(4 * N / 4, 6),
+                                   angles(table.begin() + kPosition * N / 4,
+                                          table.begin() + (kPosition + 1) * N / 4);
+          const Quantised q =
+              format == WeightFormat::bf16 ? Quantised{{}, {}, weight} : quantise(format, weight, N, K);
+          const Results<double> exact =
+              one_row<double>(c, inp, gain, shift, q.values, bias, angles, kEps, [](double x) { return x; });
+          const Results<float> plain =
+              one_row<float>(c, inp, gain, shift, q.values, bias, angles, kEps, as_bf16);
+
+          const std::int64_t capacity = 3, D = N / 4;
+          std::vector<float> normed, out, activated, keys, values;
+          tests::in_every_order([&] {
+            DeviceArray x(inp, Type::bf16), g(gain, Type::bf16), s(shift, Type::bf16), w(weight, Type::bf16),
+                b(bias, Type::bf16), to(N, Type::bf16), after(std::max<std::int64_t>(N, 1), Type::bf16),
+                before(K, Type::bf16), k(capacity * D, Type::bf16), v(capacity * D, Type::bf16);
+            OnGpu<std::uint8_t> bytes(q.bytes.empty() ? std::vector<std::uint8_t>(1) : q.bytes);
+            OnGpu<float> scales(q.scales.empty() ? std::vector<float>(1) : q.scales), rotation(table);
+            OnGpu<std::int32_t> position(kPosition);
+            const cuda::Weights weights{
+                format, format == WeightFormat::bf16 ? cuda::ConstTensor(w).data : bytes.data(),
+                scales.data()};
+            cuda::InputNorm n;
+            n.kind = norm;
+            if (norm != NormKind::none) n.gain = g, n.normed = before, n.eps = kEps;
+            if (norm == NormKind::layer) n.shift = s;
+            cuda::Ending e;
+            e.kind = ending;
+            e.activated = after;
+            e.cache = cuda::contiguous_cache(k, v, capacity);
+            e.table = rotation.data();
+            e.position = position.data();
+            e.shape = {.B = 1, .T = 1, .H = 2, .G = 1, .D = D};
+            cuda::gemv_with(tests::no_scratch(), to, x, weights, b, {}, N, K, n, e);
+            normed = before.values(), out = to.values(), activated = after.values();
+            keys = k.values(), values = v.values();
+            return out;
+          });
+          tests::check_as_accurate_as_plain(out, plain.out, exact.out, Type::bf16, test::kForward);
+          if (norm != NormKind::none)
+            tests::check_as_accurate_as_plain(normed, plain.normed, exact.normed, Type::bf16, test::kForward);
+          if (!plain.activated.empty()) {
+            activated.resize(plain.activated.size());
+            tests::check_as_accurate_as_plain(activated, plain.activated, exact.activated, Type::bf16,
+                                              test::kForward);
+          }
+          if (ending != EndingKind::rotate_append) continue;
+          // The cache has what lies in qkv, at the position alone.
+          for (std::int64_t t = 0; t < capacity; ++t)
+            for (std::int64_t d = 0; d < D; ++d) {
+              const auto i = static_cast<std::size_t>(t * D + d), key = static_cast<std::size_t>(2 * D + d),
+                         value = static_cast<std::size_t>(3 * D + d);
+              CHECK((t == kPosition ? keys[i] == out[key] : std::isnan(keys[i])));
+              CHECK((t == kPosition ? values[i] == out[value] : std::isnan(values[i])));
+            }
+        }
+}
+
 TEST_CASE("quantising by blocks loses what half a step of the format is, in every block") {
   const std::int64_t N = 3, K = 512;
   const auto weight = tests::normal_tensor(N * K, 5, Type::bf16);

@@ -329,13 +329,18 @@ void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function
 namespace {
 thread_local bool capturing = false;
 thread_local std::vector<std::function<void()>> captured;
+thread_local std::int64_t submissions = 0;
 }  // namespace
 
 void submit(std::function<void()> work) {
+  ++submissions;
   if (capturing)
     captured.push_back(std::move(work));
   else
     work();
+}
+std::int64_t submitted() {
+  return submissions;
 }
 
 void begin_capture() {

@@ -1,0 +1,48 @@
+// A token's queries, keys and values on their way into rotation and the KV cache.
+#pragma once
+#include "kernels/cuda/attention_arguments.h"
+
+namespace kernels::cuda {
+
+// Where keys and values go. T: the type of qkv; K: the cache's.
+template <class T, class K>
+struct AppendArguments {
+  T* qkv;  // written where queries and keys are rotated
+  KeyHeads<K> kv;
+  KvScales scales;
+  const float* table;  // (P, D); null: nothing is rotated
+  const std::int32_t* positions;
+  AttentionSizes s;
+};
+
+// Copies Width elements of a token's row, from d on, of a head of keys (then values: head G ..) into the
+// cache.
+template <int Width, class T, class K>
+CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, int position, int d,
+                              float (&x)[Width]) {
+  const bool is_key = head < a.s.G;
+  const int group = is_key ? head : head - a.s.G;
+  const float inverse = 1 / (is_key ? a.scales.of_keys(group) : a.scales.of_values(group));
+#pragma unroll
+  for (int w = 0; w < Width; ++w) x[w] *= inverse;
+  const KeyRows<K> rows = is_key ? a.kv.keys_of(b, group) : a.kv.values_of(b, group);
+  store<Width>(rows.at(position) + d, x);
+}
+
+// Pairs of a head that rotate together, `half` apart, in place. angles: the first one's cosine at the token's
+// position; the sine is `half` behind it (kernels/rope.h). Through T, in which a rotation of its own leaves
+// what is stored in the cache.
+template <class T, int Width>
+CUDA_DEVICE void rotate(float (&x)[Width], float (&y)[Width], const float* angles, int half) {
+  float cosine[Width], sine[Width];
+  load<Width>(cosine, angles);
+  load<Width>(sine, angles + half);
+#pragma unroll
+  for (int w = 0; w < Width; ++w) {
+    const float rotated = x[w] * cosine[w] - y[w] * sine[w];
+    y[w] = to_float(from_float<T>(y[w] * cosine[w] + x[w] * sine[w]));
+    x[w] = to_float(from_float<T>(rotated));
+  }
+}
+
+}  // namespace kernels::cuda

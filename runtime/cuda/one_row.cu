@@ -1,0 +1,106 @@
+#include <algorithm>
+
+#include "runtime/cuda/matmul.h"
+#include "runtime/cuda/one_row.h"
+
+namespace runtime {
+namespace {
+
+using cuda::ConstTensor;
+using cuda::Ending;
+using cuda::InputNorm;
+using cuda::Tensor;
+using sim::OpKind;
+using sim::Role;
+
+// Of the product that reads the norm's result.
+InputNorm norm_of(const Call& norm) {
+  InputNorm n;
+  n.kind = norm.kind() == OpKind::rmsnorm ? InputNorm::Kind::rms : InputNorm::Kind::layer;
+  n.gain = norm.tensor(Role::weight);
+  n.shift = norm.tensor(Role::bias);
+  n.eps = norm.scalar();
+  n.normed = norm.tensor(Role::out);
+  return n;
+}
+
+// Statistics are for a backward pass, which this kernel has none of.
+bool takes_norm(const Call& norm, const Call& product) {
+  if (norm.kind() != OpKind::rmsnorm && norm.kind() != OpKind::layernorm) return false;
+  const auto fits = [](ConstTensor tensor) { return !tensor || tensor.type == cuda::Type::bf16; };
+  return product.kind() == OpKind::matmul && norm.rows() == 1 && norm.f32(Role::rstd) == nullptr &&
+         norm.tensor(Role::out).data == product.tensor(Role::inp).data &&
+         norm.tensor(Role::inp).type == cuda::Type::bf16 && fits(norm.tensor(Role::weight)) &&
+         fits(norm.tensor(Role::bias));
+}
+
+struct Followed {
+  Ending ending;
+  std::size_t operations = 0;
+};
+
+Followed ending_of(const Call& product, std::span<const Call> behind) {
+  const Tensor out = product.tensor(Role::out);
+  if (behind.empty() || out.type != cuda::Type::bf16) return {};
+  const Call& next = behind[0];
+  const auto activation = [&](Ending::Kind kind, Role input) -> Followed {
+    const Tensor activated = next.tensor(Role::out);
+    if (next.tensor(input).data != out.data || activated.type != cuda::Type::bf16 ||
+        next.row_weights().values != nullptr)
+      return {};
+    Ending ending;
+    ending.kind = kind;
+    ending.activated = activated;
+    return {ending, 1};
+  };
+  switch (next.kind()) {
+    case OpKind::gelu:
+      return activation(Ending::Kind::gelu, Role::inp);
+    case OpKind::swiglu:
+      return activation(Ending::Kind::silu_gate, Role::gate_up);
+    case OpKind::geglu:
+      return activation(Ending::Kind::gelu_gate, Role::gate_up);
+    case OpKind::rope: {
+      if (behind.size() < 2 || behind[1].kind() != OpKind::kv_append) return {};
+      const Call& append = behind[1];
+      if (next.tensor(Role::qkv).data != out.data || append.tensor(Role::qkv).data != out.data ||
+          next.i32(Role::positions) != append.i32(Role::positions))
+        return {};
+      Ending ending;
+      ending.kind = Ending::Kind::rotate_append;
+      ending.cache = append.kv_cache(0, 4);
+      if (!ending.cache.is_fp8() && ending.cache.k.type != cuda::Type::bf16) return {};
+      ending.table = next.f32(1);
+      ending.position = append.i32(Role::positions);
+      ending.shape = append.attention();
+      return {ending, 2};
+    }
+    default:
+      return {};
+  }
+}
+
+// What an ending writes, where the plan lets it write over what the norm has left: that need not be written.
+bool is_written_over(const Call& norm, std::span<const Call> behind) {
+  return std::any_of(behind.begin(), behind.end(),
+                     [&](const Call& call) { return call.writes_over(*norm.find(Role::out)); });
+}
+
+}  // namespace
+
+FusedRun product_of_one_row(std::span<const Call> calls) {
+  const std::size_t at = calls.size() > 1 && takes_norm(calls[0], calls[1]) ? 1 : 0;
+  const Call& product = calls[at];
+  if (product.kind() != OpKind::matmul || !is_one_row(product)) return {};
+  const Followed followed = ending_of(product, calls.subspan(at + 1));
+  if (at + followed.operations == 0) return {};
+  InputNorm norm;
+  if (at == 1) norm = norm_of(calls[0]);
+  if (at == 1 && is_written_over(calls[0], calls.subspan(2, followed.operations))) norm.normed = {};
+  const ConstTensor inp = at == 1 ? calls[0].tensor(Role::inp) : product.tensor(Role::inp);
+  cuda::gemv_with(product.context, product.tensor(0), inp, product.weights(), product.tensor(3),
+                  product.tensor(4), product.cols(), product.inner(), norm, followed.ending);
+  return {at + 1 + followed.operations, at};
+}
+
+}  // namespace runtime
