@@ -1,4 +1,5 @@
 // Bound by memory: 16 bytes a thread and access where the rows allow it, each tensor touched once.
+#include "kernels/cuda/early_start.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gelu.h"
 
@@ -10,6 +11,8 @@ constexpr int kThreads = 256;
 // Calls body(index of the first of Width elements) for all of `count`, which Width divides.
 template <int Width, class Body>
 CUDA_DEVICE void for_each_vector(std::int64_t count, const Body& body) {
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size() * Width;
   for (std::int64_t i = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
        i < count; i += stride)
@@ -147,8 +150,8 @@ Launch over(std::int64_t items) {
 void add(const Context& context, Tensor out, ConstTensor a, ConstTensor b, ConstTensor bias, std::int64_t R,
          std::int64_t C) {
   with_vectors(out, bias ? C : R * C, [&]<class T, int Width>() {
-    start(context, over(R * C / Width), add_kernel<T, Width>, out.as<T>(), a.as<T>(), b.as<T>(), bias.as<T>(),
-          R * C, C);
+    start_early(context, over(R * C / Width), add_kernel<T, Width>, out.as<T>(), a.as<T>(), b.as<T>(),
+                bias.as<T>(), R * C, C);
   });
 }
 
@@ -157,10 +160,10 @@ void convert(const Context& context, Tensor out, ConstTensor inp, std::int64_t c
     with_type(inp.type, [&]<class In>(In) {
       constexpr int kWidth = 8;
       if (count % kWidth == 0 && aligned_to_16(out.data) && aligned_to_16(inp.data))
-        start(context, over(count / kWidth), convert_kernel<Out, In, kWidth>, out.as<Out>(), inp.as<In>(),
-              count);
+        start_early(context, over(count / kWidth), convert_kernel<Out, In, kWidth>, out.as<Out>(),
+                    inp.as<In>(), count);
       else
-        start(context, over(count), convert_kernel<Out, In, 1>, out.as<Out>(), inp.as<In>(), count);
+        start_early(context, over(count), convert_kernel<Out, In, 1>, out.as<Out>(), inp.as<In>(), count);
     });
   });
 }
@@ -168,37 +171,37 @@ void convert(const Context& context, Tensor out, ConstTensor inp, std::int64_t c
 void gather_last(const Context& context, Tensor out, ConstTensor inp, std::int64_t B, std::int64_t T,
                  std::int64_t C) {
   with_vectors(out, C, [&]<class Element, int Width>() {
-    start(context, over(B * C / Width), gather_last_kernel<Element, Width>, out.as<Element>(),
-          inp.as<Element>(), B * C, T, C);
+    start_early(context, over(B * C / Width), gather_last_kernel<Element, Width>, out.as<Element>(),
+                inp.as<Element>(), B * C, T, C);
   });
 }
 
 void gelu_forward(const Context& context, Tensor out, ConstTensor inp, std::int64_t count) {
   with_vectors(out, count, [&]<class T, int Width>() {
-    start(context, over(count / Width), gelu_forward_kernel<T, Width>, out.as<T>(), inp.as<T>(), count);
+    start_early(context, over(count / Width), gelu_forward_kernel<T, Width>, out.as<T>(), inp.as<T>(), count);
   });
 }
 
 void gelu_backward(const Context& context, Tensor dinp, ConstTensor dout, ConstTensor inp,
                    std::int64_t count) {
   with_vectors(dinp, count, [&]<class T, int Width>() {
-    start(context, over(count / Width), gelu_backward_kernel<T, Width>, dinp.as<T>(), dout.as<T>(),
-          inp.as<T>(), count);
+    start_early(context, over(count / Width), gelu_backward_kernel<T, Width>, dinp.as<T>(), dout.as<T>(),
+                inp.as<T>(), count);
   });
 }
 
 void swiglu_forward(const Context& context, Tensor out, ConstTensor gate_up, std::int64_t R, std::int64_t F) {
   with_vectors(out, F, [&]<class T, int Width>() {
-    start(context, over(R * F / Width), swiglu_forward_kernel<T, Width>, out.as<T>(), gate_up.as<T>(), R * F,
-          F);
+    start_early(context, over(R * F / Width), swiglu_forward_kernel<T, Width>, out.as<T>(), gate_up.as<T>(),
+                R * F, F);
   });
 }
 
 void swiglu_backward(const Context& context, Tensor dgate_up, ConstTensor dout, ConstTensor gate_up,
                      std::int64_t R, std::int64_t F) {
   with_vectors(dgate_up, F, [&]<class T, int Width>() {
-    start(context, over(R * F / Width), swiglu_backward_kernel<T, Width>, dgate_up.as<T>(), dout.as<T>(),
-          gate_up.as<T>(), R * F, F);
+    start_early(context, over(R * F / Width), swiglu_backward_kernel<T, Width>, dgate_up.as<T>(),
+                dout.as<T>(), gate_up.as<T>(), R * F, F);
   });
 }
 

@@ -3,6 +3,7 @@
 // registers, or in shared memory where a row is too wide for them.
 #include <algorithm>
 
+#include "kernels/cuda/early_start.h"
 #include "kernels/cuda/norm.h"
 
 namespace kernels::cuda {
@@ -24,6 +25,8 @@ template <class T, int Width, bool Layer>
 CUDA_KERNEL(kThreads)
 norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, const T* weight, const T* bias,
                     float eps, std::int64_t C) {
+  let_next_kernel_begin();
+  wait_for_kernel_before();
   const std::int64_t row = block_index().x;
   float* const values = shared_memory<float>();
   float* const partials = values + C;
@@ -251,12 +254,12 @@ void forward(const Context& context, Tensor out, float* mean, float* rstd, Const
              ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C) {
   with_type(inp.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {
-      start(context,
-            {.grid = {static_cast<int>(R), 1, 1},
-             .threads = threads_for(ceil_div(C, Width), kThreads),
-             .shared_bytes = static_cast<std::size_t>(C + kWarps) * sizeof(float)},
-            norm_forward_kernel<T, Width, Layer>, out.as<T>(), mean, rstd, inp.as<T>(), weight.as<T>(),
-            bias.as<T>(), eps, C);
+      start_early(context,
+                  {.grid = {static_cast<int>(R), 1, 1},
+                   .threads = threads_for(ceil_div(C, Width), kThreads),
+                   .shared_bytes = static_cast<std::size_t>(C + kWarps) * sizeof(float)},
+                  norm_forward_kernel<T, Width, Layer>, out.as<T>(), mean, rstd, inp.as<T>(), weight.as<T>(),
+                  bias.as<T>(), eps, C);
     };
     vectors_fit<T>(C) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
