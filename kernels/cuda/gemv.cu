@@ -125,14 +125,13 @@ CUDA_DEVICE Statistics statistics_of(const Arguments& a, float* partials) {
 }
 
 // x, of the columns from k on, times the gains and plus the shift.
+template <NormKind Norm>
 CUDA_DEVICE void scale_columns(float (&x)[8], const Arguments& a, std::int64_t k) {
   float term[8];
-  if (a.gain != nullptr) {
-    load<8>(term, a.gain + k);
+  load<8>(term, a.gain + k);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] *= term[i];
-  }
-  if (a.shift != nullptr) {
+  for (int i = 0; i < 8; ++i) x[i] *= term[i];
+  if (Norm == NormKind::layer && a.shift != nullptr) {
     load<8>(term, a.shift + k);
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] += term[i];
@@ -230,7 +229,7 @@ gemv_kernel(Out* out, Arguments a) {
 #pragma unroll
             for (int i = 0; i < 8; ++i) squares += x[i] * x[i];
           if constexpr (Norm == NormKind::layer) normalise(x, statistics);
-          if constexpr (Norm != NormKind::none) scale_columns(x, a, column + part * 8);
+          if constexpr (Norm != NormKind::none) scale_columns<Norm>(x, a, column + part * 8);
 #pragma unroll
           for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -273,7 +272,7 @@ gemv_kernel(Out* out, Arguments a) {
       float x[8];
       load<8>(x, a.inp + k);
       normalise(x, statistics);
-      scale_columns(x, a, k);
+      scale_columns<Norm>(x, a, k);
       store<8>(a.normed + k, x);
     }
   }

@@ -32,7 +32,7 @@ void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& we
 struct InputNorm {
   enum class Kind { none, rms, layer };
   Kind kind = Kind::none;
-  ConstTensor gain, shift;  // (K); absent: 1 and 0
+  ConstTensor gain, shift;  // (K); LayerNorm's shift may be absent
   float eps = 0;
   Tensor normed;  // (K): what is multiplied, rounded; may be absent
 };

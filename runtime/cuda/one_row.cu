@@ -27,11 +27,13 @@ InputNorm norm_of(const Call& norm) {
 // Statistics are for a backward pass, which this kernel has none of.
 bool takes_norm(const Call& norm, const Call& product) {
   if (norm.kind() != OpKind::rmsnorm && norm.kind() != OpKind::layernorm) return false;
-  const auto fits = [](ConstTensor tensor) { return !tensor || tensor.type == cuda::Type::bf16; };
-  return product.kind() == OpKind::matmul && norm.rows() == 1 && norm.f32(Role::rstd) == nullptr &&
+  // Four bits a weight leave no instructions for more than themselves (tests/cuda/budget.md).
+  if (product.kind() != OpKind::matmul || product.weights().format == cuda::WeightFormat::int4) return false;
+  const ConstTensor gain = norm.tensor(Role::weight), shift = norm.tensor(Role::bias);
+  return norm.rows() == 1 && norm.f32(Role::rstd) == nullptr && gain && gain.type == cuda::Type::bf16 &&
+         (!shift || shift.type == cuda::Type::bf16) &&
          norm.tensor(Role::out).data == product.tensor(Role::inp).data &&
-         norm.tensor(Role::inp).type == cuda::Type::bf16 && fits(norm.tensor(Role::weight)) &&
-         fits(norm.tensor(Role::bias));
+         norm.tensor(Role::inp).type == cuda::Type::bf16;
 }
 
 struct Followed {

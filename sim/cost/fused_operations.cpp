@@ -42,6 +42,7 @@ bool may_have_one_kernel(const Plan& plan, const Operation& first, const Operati
       return gives_gate_up(plan, first, second);
     case OpKind::matmul:  // of a norm's result, where no statistics are kept for a backward pass
       return (first.kind == OpKind::rmsnorm || first.kind == OpKind::layernorm) && !has(first, Role::rstd) &&
+             has(first, Role::weight) && bits(buffer_of(plan, second, Role::weight).dtype) >= 8 &&
              same_buffer(first, Role::out, second, Role::inp);
     case OpKind::gelu_backward:  // in the place of the gradient that it is made from
       return first.kind == OpKind::matmul_backward_input &&
