@@ -15,10 +15,28 @@ CUDA_DEVICE float sigmoid_of(float x) {
   return 1 / (1 + expf(-x));
 }
 
+// gpt-oss's bounds of gate and of what it multiplies (openai/gpt-oss, gpt_oss/torch/model.py).
+constexpr float kClamp = 7.0f, kClampedSlope = 1.702f;
+
+// The normal distribution at x, by the complement that loses nothing below zero, and its density.
+CUDA_DEVICE float normal_below(float x) {
+  return 0.5f * erfcf(-0.7071067811865475f * x);
+}
+CUDA_DEVICE float normal_density(float x) {
+  return 0.3989422804014327f * expf(-0.5f * x * x);
+}
+
 template <Activation A>
 CUDA_DEVICE float value_of(float x) {
   if constexpr (A == Activation::silu) {
     return x * sigmoid_of(x);
+  } else if constexpr (A == Activation::clamped_silu) {
+    const float gate = x > kClamp ? kClamp : x;
+    return gate * sigmoid_of(kClampedSlope * gate);
+  } else if constexpr (A == Activation::gelu_exact) {
+    return x * normal_below(x);
+  } else if constexpr (A == Activation::none) {
+    return x;
   } else if constexpr (A == Activation::gelu) {
     return gelu(x);
   } else {
@@ -31,6 +49,13 @@ CUDA_DEVICE float slope_of(float x) {
   if constexpr (A == Activation::silu) {
     const float s = sigmoid_of(x);
     return s + x * s * (1 - s);
+  } else if constexpr (A == Activation::clamped_silu) {
+    const float s = sigmoid_of(kClampedSlope * x);
+    return x > kClamp ? 0.0f : s * (1 + kClampedSlope * x * (1 - s));
+  } else if constexpr (A == Activation::gelu_exact) {
+    return normal_below(x) + x * normal_density(x);
+  } else if constexpr (A == Activation::none) {
+    return 1.0f;
   } else if constexpr (A == Activation::gelu) {
     return gelu_slope(x);
   } else if constexpr (A == Activation::relu) {
@@ -38,6 +63,18 @@ CUDA_DEVICE float slope_of(float x) {
   } else {
     return x < 0 ? 0.0f : 2 * x;
   }
+}
+
+// What a gate multiplies, and its slope by what is stored.
+template <Activation A>
+CUDA_DEVICE float multiplied(float up) {
+  if constexpr (A != Activation::clamped_silu) return up;
+  const float above = up < -kClamp ? -kClamp : up;
+  return (above > kClamp ? kClamp : above) + 1;
+}
+template <Activation A>
+CUDA_DEVICE float multiplied_slope(float up) {
+  return A == Activation::clamped_silu && (up < -kClamp || up > kClamp) ? 0.0f : 1.0f;
 }
 
 // What a row is multiplied by, and its slope by the value that the row's weight is stored as.
@@ -51,9 +88,6 @@ CUDA_DEVICE Factor factor_of(const float* weights, bool sigmoid, std::int64_t ro
   return {s, s * (1 - s)};
 }
 
-template <Activation A>
-inline constexpr bool kGated = A == Activation::silu || A == Activation::gelu;
-
 template <Activation A, class T, int Width>
 CUDA_KERNEL(kThreads)
 feed_forward_kernel(T* out, const T* inp, const float* weights, bool sigmoid, std::int64_t F) {
@@ -61,14 +95,14 @@ feed_forward_kernel(T* out, const T* inp, const float* weights, bool sigmoid, st
   const std::int64_t f = (static_cast<std::int64_t>(block_index().y) * block_size() + thread_index()) * Width;
   if (f >= F) return;
   const float factor = factor_of(weights, sigmoid, row).value;
-  const T* const from = inp + row * (kGated<A> ? 2 * F : F) + f;
+  const T* const from = inp + row * (is_gated(A) ? 2 * F : F) + f;
   float x[Width], up[Width];
   load<Width>(x, from);
-  if constexpr (kGated<A>) load<Width>(up, from + F);
+  if constexpr (is_gated(A)) load<Width>(up, from + F);
 #pragma unroll
   for (int w = 0; w < Width; ++w) {
     x[w] = value_of<A>(x[w]) * factor;
-    if constexpr (kGated<A>) x[w] *= up[w];
+    if constexpr (is_gated(A)) x[w] *= multiplied<A>(up[w]);
   }
   store<Width>(out + row * F + f, x);
 }
@@ -80,28 +114,29 @@ feed_forward_backward_kernel(T* dinp, float* drow_weights, const T* dout, const 
                              bool sigmoid, std::int64_t F) {
   const std::int64_t row = block_index().x;
   const Factor factor = factor_of(weights, sigmoid, row);
-  const std::int64_t begin = row * (kGated<A> ? 2 * F : F);
+  const std::int64_t begin = row * (is_gated(A) ? 2 * F : F);
   float sum = 0;
   for (std::int64_t f = static_cast<std::int64_t>(thread_index()) * Width; f < F;
        f += static_cast<std::int64_t>(block_size()) * Width) {
     float x[Width], up[Width], gradient[Width];
     load<Width>(gradient, dout + row * F + f);
     load<Width>(x, inp + begin + f);
-    if constexpr (kGated<A>) load<Width>(up, inp + begin + F + f);
+    if constexpr (is_gated(A)) load<Width>(up, inp + begin + F + f);
 #pragma unroll
     for (int w = 0; w < Width; ++w) {
       const float value = value_of<A>(x[w]), slope = slope_of<A>(x[w]), scaled = gradient[w] * factor.value;
-      if constexpr (kGated<A>) {
-        sum += gradient[w] * value * up[w];
-        x[w] = scaled * up[w] * slope;
-        up[w] = scaled * value;
+      if constexpr (is_gated(A)) {
+        const float by = multiplied<A>(up[w]);
+        sum += gradient[w] * value * by;
+        x[w] = scaled * by * slope;
+        up[w] = scaled * value * multiplied_slope<A>(up[w]);
       } else {
         sum += gradient[w] * value;
         x[w] = scaled * slope;
       }
     }
     store<Width>(dinp + begin + f, x);
-    if constexpr (kGated<A>) store<Width>(dinp + begin + F + f, up);
+    if constexpr (is_gated(A)) store<Width>(dinp + begin + F + f, up);
   }
   if (drow_weights == nullptr) return;
   const float total = block_sum(sum, shared_memory<float>());
@@ -112,23 +147,22 @@ bool aligned_to_16(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
 }
 
-// Calls body.template operator()<A, T, Width>().
-template <Activation First, Activation Second, class Body>
+// Calls body.template operator()<A, T, Width>() for the activation among those.
+template <Activation... Among, class Body>
 void with_activation(Activation activation, ConstTensor tensor, std::int64_t F, const Body& body) {
   with_type(tensor.type, [&]<class T>(T) {
     const auto of_width = [&]<int Width>() {
-      activation == First ? body.template operator()<First, T, Width>()
-                          : body.template operator()<Second, T, Width>();
+      ((activation == Among ? body.template operator()<Among, T, Width>() : void()), ...);
     };
     F % kVector<T> == 0 && aligned_to_16(tensor.data) ? of_width.template operator()<kVector<T>>()
                                                       : of_width.template operator()<1>();
   });
 }
 
-template <Activation First, Activation Second>
+template <Activation... Among>
 void forward(const Context& context, Activation activation, Tensor out, ConstTensor inp, std::int64_t R,
              std::int64_t F, RowWeights weights) {
-  with_activation<First, Second>(activation, out, F, [&]<Activation A, class T, int Width>() {
+  with_activation<Among...>(activation, out, F, [&]<Activation A, class T, int Width>() {
     start(context,
           {.grid = {static_cast<int>(R), static_cast<int>(ceil_div(F, kThreads * Width)), 1},
            .threads = threads_for(ceil_div(F, Width), kThreads)},
@@ -136,10 +170,10 @@ void forward(const Context& context, Activation activation, Tensor out, ConstTen
   });
 }
 
-template <Activation First, Activation Second>
+template <Activation... Among>
 void backward(const Context& context, Activation activation, Tensor dinp, ConstTensor dout, ConstTensor inp,
               std::int64_t R, std::int64_t F, RowWeights weights, float* drow_weights) {
-  with_activation<First, Second>(activation, dinp, F, [&]<Activation A, class T, int Width>() {
+  with_activation<Among...>(activation, dinp, F, [&]<Activation A, class T, int Width>() {
     start(context,
           {.grid = {static_cast<int>(R), 1, 1},
            .threads = threads_for(ceil_div(F, Width), kThreads),
@@ -153,24 +187,26 @@ void backward(const Context& context, Activation activation, Tensor dinp, ConstT
 
 void activation_forward(const Context& context, Activation activation, Tensor out, ConstTensor inp,
                         std::int64_t R, std::int64_t F, RowWeights weights) {
-  forward<Activation::relu, Activation::squared_relu>(context, activation, out, inp, R, F, weights);
+  forward<Activation::relu, Activation::squared_relu, Activation::gelu_exact, Activation::none>(
+      context, activation, out, inp, R, F, weights);
 }
 void activation_backward(const Context& context, Activation activation, Tensor dinp, ConstTensor dout,
                          ConstTensor inp, std::int64_t R, std::int64_t F, RowWeights weights,
                          float* drow_weights) {
-  backward<Activation::relu, Activation::squared_relu>(context, activation, dinp, dout, inp, R, F, weights,
-                                                       drow_weights);
+  backward<Activation::relu, Activation::squared_relu, Activation::gelu_exact, Activation::none>(
+      context, activation, dinp, dout, inp, R, F, weights, drow_weights);
 }
 
 void gated_forward(const Context& context, Activation activation, Tensor out, ConstTensor gate_up,
                    std::int64_t R, std::int64_t F, RowWeights weights) {
-  forward<Activation::silu, Activation::gelu>(context, activation, out, gate_up, R, F, weights);
+  forward<Activation::silu, Activation::gelu, Activation::clamped_silu>(context, activation, out, gate_up, R,
+                                                                        F, weights);
 }
 void gated_backward(const Context& context, Activation activation, Tensor dgate_up, ConstTensor dout,
                     ConstTensor gate_up, std::int64_t R, std::int64_t F, RowWeights weights,
                     float* drow_weights) {
-  backward<Activation::silu, Activation::gelu>(context, activation, dgate_up, dout, gate_up, R, F, weights,
-                                               drow_weights);
+  backward<Activation::silu, Activation::gelu, Activation::clamped_silu>(
+      context, activation, dgate_up, dout, gate_up, R, F, weights, drow_weights);
 }
 
 }  // namespace kernels::cuda

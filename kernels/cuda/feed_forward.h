@@ -9,10 +9,15 @@ namespace kernels::cuda {
 
 using kernels::cpu::RowWeights;
 
-// What is applied to the input, or to the gate of gate_up (R, 2F).
-enum class Activation { relu, squared_relu, silu, gelu };
+// What is applied to the input, or to the gate of gate_up (R, 2F); `none` leaves rows that are weighed alone
+// (weigh_rows).
+enum class Activation { relu, squared_relu, silu, gelu, gelu_exact, none, clamped_silu };
+constexpr bool is_gated(Activation activation) {
+  return activation == Activation::silu || activation == Activation::gelu ||
+         activation == Activation::clamped_silu;
+}
 
-// out (R, F) = activation(inp) (* weight); the first two activations.
+// out (R, F) = activation(inp) (* weight), for one that is not gated.
 void activation_forward(const Context& context, Activation activation, Tensor out, ConstTensor inp,
                         std::int64_t R, std::int64_t F, RowWeights weights = {});
 // dinp (R, F) = gradient, which may be dout; drow_weights (R) = gradient of weights.values, where there are
@@ -21,7 +26,8 @@ void activation_backward(const Context& context, Activation activation, Tensor d
                          ConstTensor inp, std::int64_t R, std::int64_t F, RowWeights weights = {},
                          float* drow_weights = nullptr);
 
-// out (R, F) = activation(gate) * up (* weight); the last two.
+// out (R, F) = activation(gate) * up (* weight), for one that is gated; with clamped_silu, as
+// clamped_swiglu_forward of kernels/activation.h.
 void gated_forward(const Context& context, Activation activation, Tensor out, ConstTensor gate_up,
                    std::int64_t R, std::int64_t F, RowWeights weights = {});
 void gated_backward(const Context& context, Activation activation, Tensor dgate_up, ConstTensor dout,

@@ -1,5 +1,7 @@
 // Routing, permutation and products of experts as the GPU's kernels compute them, thread by thread.
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "kernels/cuda/feed_forward.h"
@@ -198,7 +200,7 @@ struct FeedForward {
   FeedForward(cuda::Activation activation, const std::vector<Real>& inp, const std::vector<Real>& dout,
               const std::vector<Real>& weights, bool sigmoid, std::int64_t R, std::int64_t F)
       : out(at(R * F)), dinp(inp.size()), dweights(at(R)) {
-    const bool gated = activation == cuda::Activation::silu || activation == cuda::Activation::gelu;
+    const bool gated = cuda::is_gated(activation), clamped = activation == cuda::Activation::clamped_silu;
     for (std::int64_t r = 0; r < R; ++r) {
       Real factor = 1, slope = 1;
       if (!weights.empty()) {
@@ -208,18 +210,28 @@ struct FeedForward {
       }
       for (std::int64_t f = 0; f < F; ++f) {
         const std::int64_t i = r * (gated ? 2 * F : F) + f;
-        const Real x = inp[at(i)], up = gated ? inp[at(i + F)] : Real(1), g = dout[at(r * F + f)];
-        const Real positive = std::max(x, Real(0));
+        const Real x = inp[at(i)], stored = gated ? inp[at(i + F)] : Real(1), g = dout[at(r * F + f)];
+        const Real positive = std::max(x, Real(0)), bounded = std::min(x, Real(7));
+        const Real up = clamped ? std::clamp(stored, Real(-7), Real(7)) + 1 : stored;
+        const Real up_slope = clamped && std::abs(stored) > 7 ? 0 : 1;
+        const Real below = std::erfc(-x / std::sqrt(Real(2))) / 2;
+        const Real density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi_v<Real>);
+        const Real gate = 1 / (1 + std::exp(Real(-1.702) * bounded));
         const auto [value, derivative] =
             activation == cuda::Activation::relu ? std::pair<Real, Real>{positive, x > 0 ? 1 : 0}
             : activation == cuda::Activation::squared_relu
                 ? std::pair<Real, Real>{positive * positive, 2 * positive}
+            : activation == cuda::Activation::gelu_exact
+                ? std::pair<Real, Real>{x * below, below + x * density}
+            : activation == cuda::Activation::none ? std::pair<Real, Real>{x, 1}
+            : clamped
+                ? std::pair<Real, Real>{bounded * gate, x > 7 ? 0 : gate * (1 + Real(1.702) * x * (1 - gate))}
             : activation == cuda::Activation::silu
                 ? std::pair<Real, Real>{reference::silu(x), reference::silu_derivative(x)}
                 : std::pair<Real, Real>{reference::gelu(x), reference::gelu_derivative(x)};
         out[at(r * F + f)] = value * up * factor;
         dinp[at(i)] = g * factor * up * derivative;
-        if (gated) dinp[at(i + F)] = g * factor * value;
+        if (gated) dinp[at(i + F)] = g * factor * value * up_slope;
         dweights[at(r)] += g * value * up * slope;
       }
     }
@@ -232,12 +244,13 @@ TEST_CASE("Activations with and without weights of rows are on the GPU as accura
   using cuda::Activation;
   const std::int64_t R = 5;
   for (const Activation activation :
-       {Activation::relu, Activation::squared_relu, Activation::silu, Activation::gelu})
+       {Activation::relu, Activation::squared_relu, Activation::silu, Activation::gelu,
+        Activation::gelu_exact, Activation::none, Activation::clamped_silu})
     for (const std::int64_t F : {17, 64, 2600})
       for (const Type type : {Type::f32, Type::bf16, Type::f16})
         for (const int weighted : {0, 1, 2}) {  // not; as they are; by their sigmoids
           CAPTURE(static_cast<int>(activation), F, static_cast<int>(type), weighted);
-          const bool gated = activation == Activation::silu || activation == Activation::gelu;
+          const bool gated = cuda::is_gated(activation);
           const std::int64_t inputs = R * (gated ? 2 * F : F);
           const auto inp = normal_tensor(inputs, 1, type, 3), dout = normal_tensor(R * F, 2, type);
           const auto weights = weighted ? test::normal_tensor(R, 3) : std::vector<float>{};

@@ -126,21 +126,36 @@ void for_each_model(const auto& body) {
   }
 }
 
+void check_step(const sim::Model& model) {
+  const Step gpu = step_of(model, open_gpu()), cpu = step_of(model, runtime::make_cpu_device(1));
+  CHECK(distance(gpu.losses, cpu.losses) < 1e-5);
+  REQUIRE(gpu.gradients.size() == cpu.gradients.size());
+  for (const auto& [name, gradient] : cpu.gradients) {
+    CAPTURE(name.first, name.second);
+    CHECK(distance(gpu.gradients.at(name), gradient) < 2e-4);
+  }
+  // In bf16 a router's choice may be another; losses are those of a model that nearly agrees.
+  const Step in_bf16 = step_of(model, open_gpu(), sim::DType::bf16);
+  CHECK(mean(in_bf16.losses) == Approx(mean(cpu.losses)).epsilon(0x1p-6));
+}
+
 }  // namespace
 
 TEST_CASE("A step of every model preset, shrunk, gives on the GPU the CPU's losses and gradients", "[plan]") {
-  for_each_model([](const sim::Model& model) {
-    const Step gpu = step_of(model, open_gpu()), cpu = step_of(model, runtime::make_cpu_device(1));
-    CHECK(distance(gpu.losses, cpu.losses) < 1e-5);
-    REQUIRE(gpu.gradients.size() == cpu.gradients.size());
-    for (const auto& [name, gradient] : cpu.gradients) {
-      CAPTURE(name.first, name.second);
-      CHECK(distance(gpu.gradients.at(name), gradient) < 2e-4);
-    }
-    // In bf16 a router's choice may be another; losses are those of a model that nearly agrees.
-    const Step in_bf16 = step_of(model, open_gpu(), sim::DType::bf16);
-    CHECK(mean(in_bf16.losses) == Approx(mean(cpu.losses)).epsilon(0x1p-6));
-  });
+  for_each_model(check_step);
+}
+
+TEST_CASE("A step with activations that only files of models have gives on the GPU the CPU's", "[plan]") {
+  sim::Model exact = tests::shrunk(sim::load_model_preset("pythia-70m"));
+  exact.activation = sim::Activation::gelu_exact;
+  check_step(exact);
+  sim::Model clamped = tests::shrunk(sim::load_model_preset("mixtral-8x7b"));
+  clamped.activation = sim::Activation::clamped_swiglu;
+  check_step(clamped);
+  for (const sim::ExpertWeights on : {sim::ExpertWeights::input, sim::ExpertWeights::output}) {
+    clamped.moe.weights_on = on;
+    check_step(clamped);
+  }
 }
 
 TEST_CASE("Every model preset, shrunk, generates on the GPU the CPU's tokens", "[plan]") {
