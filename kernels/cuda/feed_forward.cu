@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/feed_forward.h"
 #include "kernels/cuda/gelu.h"
+#include "kernels/normal_tail.h"
 
 namespace kernels::cuda {
 namespace {
@@ -18,12 +19,14 @@ CUDA_DEVICE float sigmoid_of(float x) {
 // gpt-oss's bounds of gate and of what it multiplies (openai/gpt-oss, gpt_oss/torch/model.py).
 constexpr float kClamp = 7.0f, kClampedSlope = 1.702f;
 
-// The normal distribution at x, by the complement that loses nothing below zero, and its density.
-CUDA_DEVICE float normal_below(float x) {
-  return 0.5f * erfcf(-0.7071067811865475f * x);
-}
-CUDA_DEVICE float normal_density(float x) {
-  return 0.3989422804014327f * expf(-0.5f * x * x);
+// The normal distribution at x, and x times its density, by one exponential.
+struct NormalAt {
+  float below, times_density;
+};
+CUDA_DEVICE NormalAt normal_at(float x) {
+  const float e = expf(-0.5f * x * x);
+  const float tail = e * normal_tail_factor(1 / (1 + 0.25f * fabsf(x)));
+  return {x < 0 ? tail : 1 - tail, x * e * kInverseSqrtTwoPi};
 }
 
 template <Activation A>
@@ -34,7 +37,7 @@ CUDA_DEVICE float value_of(float x) {
     const float gate = x > kClamp ? kClamp : x;
     return gate * sigmoid_of(kClampedSlope * gate);
   } else if constexpr (A == Activation::gelu_exact) {
-    return x * normal_below(x);
+    return x * normal_at(x).below;
   } else if constexpr (A == Activation::none) {
     return x;
   } else if constexpr (A == Activation::gelu) {
@@ -53,7 +56,8 @@ CUDA_DEVICE float slope_of(float x) {
     const float s = sigmoid_of(kClampedSlope * x);
     return x > kClamp ? 0.0f : s * (1 + kClampedSlope * x * (1 - s));
   } else if constexpr (A == Activation::gelu_exact) {
-    return normal_below(x) + x * normal_density(x);
+    const NormalAt n = normal_at(x);
+    return n.below + n.times_density;
   } else if constexpr (A == Activation::none) {
     return 1.0f;
   } else if constexpr (A == Activation::gelu) {
