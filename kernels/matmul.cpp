@@ -164,13 +164,14 @@ void matmul_backward_input(float* dinp, const float* dout, const float* weight, 
                dout, blas_int(s.N), weight, blas_int(s.K), accumulate ? 1.0f : 0.0f, dinp, blas_int(s.K));
 }
 
-void matmul_backward_weight(float* dweight, float* dbias, const float* dout, const float* inp,
-                            MatmulShape s) {
+void matmul_backward_weight(float* dweight, float* dbias, const float* dout, const float* inp, MatmulShape s,
+                            bool accumulate) {
+  if (dbias && !accumulate) std::fill_n(dbias, s.N, 0.0f);
   if (dbias)
     parallel_ranges(
         s.N, s.M, [=](std::int64_t begin, std::int64_t end) { add_column_sums(dbias, dout, s, begin, end); });
   blas().sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(s.N), blas_int(s.K), blas_int(s.M), 1.0f,
-               dout, blas_int(s.N), inp, blas_int(s.K), 1.0f, dweight, blas_int(s.K));
+               dout, blas_int(s.N), inp, blas_int(s.K), accumulate ? 1.0f : 0.0f, dweight, blas_int(s.K));
 }
 
 }  // namespace kernels::cpu

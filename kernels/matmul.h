@@ -23,7 +23,9 @@ void matmul_backward_input(float* dinp, const float* dout, const float* weight, 
                            MatmulShape s);
 
 // dweight (N, K) += dout (M, N)^T * inp (M, K); dbias (N) += column sums of dout, where dbias is not null.
-void matmul_backward_weight(float* dweight, float* dbias, const float* dout, const float* inp, MatmulShape s);
+// Without accumulate, = in the place of +=.
+void matmul_backward_weight(float* dweight, float* dbias, const float* dout, const float* inp, MatmulShape s,
+                            bool accumulate = true);
 
 }  // namespace cpu
 }  // namespace kernels

@@ -237,12 +237,14 @@ void matmul_backward_input(bf16* dinp, const bf16* dout, const bf16* weight, boo
           {.narrow = dinp, .stride = s.K, .added = accumulate ? dinp : nullptr}, s.M, s.K, s.N);
 }
 
-void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s) {
+void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s,
+                            bool accumulate) {
+  if (dbias && !accumulate) std::fill_n(dbias, s.N, bf16{});
   if (dbias)
     parallel_ranges(
         s.N, s.M, [=](std::int64_t begin, std::int64_t end) { add_column_sums(dbias, dout, s, begin, end); });
-  product({dout, s.N, true}, {inp, s.K, true}, {.narrow = dweight, .stride = s.K, .added = dweight}, s.N, s.K,
-          s.M);
+  product({dout, s.N, true}, {inp, s.K, true}, {.narrow = dweight, .stride = s.K, .added = accumulate ? dweight : nullptr},
+          s.N, s.K, s.M);
 }
 
 }  // namespace kernels::cpu

@@ -25,8 +25,9 @@ void matmul_forward(WideOrNarrow out, const bf16* inp, const bf16* weight, const
 void matmul_backward_input(bf16* dinp, const bf16* dout, const bf16* weight, bool accumulate, MatmulShape s);
 
 // dweight (N, K) += dout (M, N)^T * inp (M, K); dbias (N) += column sums of dout, where dbias is not null.
-// Sums of one call are rounded once, when they join what is there.
-void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s);
+// Sums of one call are rounded once, when they join what is there. Without accumulate, = in the place of +=.
+void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s,
+                            bool accumulate = true);
 
 // Which instructions bf16 products are formed by.
 enum class Bf16Products { plain, avx512_bf16 };

@@ -201,13 +201,13 @@ wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias,
     }
 }
 
-// total (C) += the sum of partials (blocks, C), block after block. A warp's 32 columns are summed by all
+// total (C) += (or =) the sum of partials (blocks, C), block after block. A warp's 32 columns are summed by all
 // warps of the block, each taking every kAddingWarps-th partial, several on their way at a time; shared
 // memory holds (kAddingWarps, 32) floats.
 constexpr int kAddingWarps = 32, kAddingThreads = kAddingWarps * kWarp;
 template <class G>
 CUDA_KERNEL(kAddingThreads)
-add_partials_kernel(G* total, const float* partials, int blocks, std::int64_t C) {
+add_partials_kernel(G* total, const float* partials, int blocks, std::int64_t C, bool accumulate) {
   float* const sums = shared_memory<float>();
   const std::int64_t c = static_cast<std::int64_t>(block_index().x) * kWarp + lane_index();
   float sum = 0;
@@ -220,7 +220,7 @@ add_partials_kernel(G* total, const float* partials, int blocks, std::int64_t C)
   if (warp_index() != 0 || c >= C) return;
   sum = 0;
   for (int warp = 0; warp < kAddingWarps; ++warp) sum += sums[warp * kWarp + lane_index()];
-  total[c] = from_float<G>(to_float(total[c]) + sum);
+  total[c] = from_float<G>(accumulate ? to_float(total[c]) + sum : sum);
 }
 
 // partials (blocks, N): of each block's rows, which are contiguous. A thread sums Width columns.
@@ -265,13 +265,14 @@ void forward(const Context& context, Tensor out, float* mean, float* rstd, Const
   });
 }
 
-void add_partials(const Context& context, Tensor total, const float* partials, int blocks, std::int64_t C) {
+void add_partials(const Context& context, Tensor total, const float* partials, int blocks, std::int64_t C,
+                  bool accumulate = true) {
   with_type(total.type, [&]<class G>(G) {
     start(context,
           {.grid = {static_cast<int>(ceil_div(C, kWarp)), 1, 1},
            .threads = kAddingThreads,
            .shared_bytes = kAddingThreads * sizeof(float)},
-          add_partials_kernel<G>, total.as<G>(), partials, blocks, C);
+          add_partials_kernel<G>, total.as<G>(), partials, blocks, C, accumulate);
   });
 }
 
@@ -343,7 +344,7 @@ void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, Const
 }
 
 void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, const float* scale,
-                     std::int64_t M, std::int64_t N) {
+                     std::int64_t M, std::int64_t N, bool accumulate) {
   constexpr std::int64_t kRowsEach = 32, kMostParts = 264;
   const int parts = static_cast<int>(std::clamp<std::int64_t>(M / kRowsEach, 1, kMostParts));
   float* const partials = context.scratch_for<float>(parts * N);
@@ -355,7 +356,7 @@ void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, con
     };
     vectors_fit<T>(N) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
-  add_partials(context, dbias, partials, parts, N);
+  add_partials(context, dbias, partials, parts, N, accumulate);
 }
 
 }  // namespace kernels::cuda

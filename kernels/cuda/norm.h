@@ -22,7 +22,8 @@ void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, Const
 
 // dbias (N) += the column sums of dout (M, N): the bias gradient of a linear layer, by the same partial sums.
 // scale: what dout's elements are multiplied by, a device scalar (fp8); null: 1.
+// Without accumulate, = in the place of +=.
 void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, const float* scale,
-                     std::int64_t M, std::int64_t N);
+                     std::int64_t M, std::int64_t N, bool accumulate = true);
 
 }  // namespace kernels::cuda

@@ -36,7 +36,7 @@ constexpr CpuKernelRow kRows[] = {
     {K::matmul_backward_weight,
      [](const A& a, const S&) {
        cpu::matmul_backward_weight(a.f32(R::dweight), a.f32(R::dbias), a.f32(R::dout), a.f32(R::inp),
-                                   a.matmul());
+                                   a.matmul(), a.updates(R::dweight));
      }},
     // In generation the head's logits are fp32.
     {K::matmul,
@@ -56,7 +56,7 @@ constexpr CpuKernelRow kRows[] = {
     {K::matmul_backward_weight,
      [](const A& a, const S&) {
        cpu::matmul_backward_weight(a.b16(R::dweight), a.b16(R::dbias), a.b16(R::dout), a.b16(R::inp),
-                                   a.matmul());
+                                   a.matmul(), a.updates(R::dweight));
      },
      sim::DType::bf16},
 };

@@ -133,22 +133,22 @@ void matmul_backward_weight_fp8(const Call& c) {
                     .b = inp_transposed,
                     .out = dweight,
                     .transpose_b = true,
-                    .addend = dweight,
+                    .addend = row > 0 || c.updates(0) ? ConstTensor(dweight) : ConstTensor(),
                     .scale_a = c.scale(2),
                     .scale_b = c.scale(3)});
   }
   if (const Tensor dbias = c.tensor(1))
-    cuda::add_column_sums(c.context, dbias, dout, c.scale(2), c.rows(), N);
+    cuda::add_column_sums(c.context, dbias, dout, c.scale(2), c.rows(), N, c.updates(1));
 }
 
-// The bias's gradient as the product's epilogue, which sums what the product reads anyway. It is written, not
-// added: that is left for a pass over (N).
+// The bias's gradient as the product's epilogue, which sums what the product reads anyway. It is written: where
+// it is to be added, that is left for a pass over (N).
 bool weight_and_bias_at_once(const Call& c) {
   const Tensor dweight = c.tensor(0), dbias = c.tensor(1);
   const ConstTensor dout = c.tensor(2), inp = c.tensor(3);
   if (!dbias || dbias.type != dweight.type || dout.type != inp.type) return false;
-  const std::int64_t bytes = c.cols() * cuda::size_of(dbias.type);
-  const Tensor sums{c.context.scratch_for<std::byte>(bytes), dbias.type};
+  const std::int64_t bytes = c.updates(1) ? c.cols() * cuda::size_of(dbias.type) : 0;
+  const Tensor sums = c.updates(1) ? Tensor{c.context.scratch_for<std::byte>(bytes), dbias.type} : dbias;
   const cuda::Context rest = c.context.behind(bytes);
   const cuda::Product plain{.M = c.cols(),
                             .N = c.inner(),
@@ -157,16 +157,16 @@ bool weight_and_bias_at_once(const Call& c) {
                             .b = inp,
                             .out = dweight,
                             .transpose_a = true,
-                            .addend = dweight,
+                            .addend = c.updates(0) ? ConstTensor(dweight) : ConstTensor(),
                             .tf32 = c.tf32()};
   cuda::Product fused = plain;
   fused.epilogue = cuda::Epilogue::row_sums;
   fused.row_sums = sums;
   const auto in_a_pass = [&](const cuda::Context& context) {
-    cuda::add_column_sums(context, sums, dout, nullptr, c.rows(), c.cols());
+    cuda::add_column_sums(context, sums, dout, nullptr, c.rows(), c.cols(), c.updates(1));
   };
   if (!c.products.run_if_faster(rest, fused, plain, in_a_pass)) return false;
-  cuda::add(rest, dbias, dbias, sums, {}, 1, c.cols());
+  if (c.updates(1)) cuda::add(rest, dbias, dbias, sums, {}, 1, c.cols());
   return true;
 }
 
@@ -258,11 +258,12 @@ void matmul_backward_weight(const Call& c) {
                                              .b = from_row(inp, row, c.inner()),
                                              .out = dweight,
                                              .transpose_a = true,
-                                             .addend = dweight,
+                                             .addend = row > 0 || c.updates(0) ? ConstTensor(dweight)
+                                                                               : ConstTensor(),
                                              .tf32 = c.tf32()});
                   });
   if (const Tensor dbias = c.tensor(1))
-    cuda::add_column_sums(c.context, dbias, c.tensor(2), nullptr, c.rows(), c.cols());
+    cuda::add_column_sums(c.context, dbias, c.tensor(2), nullptr, c.rows(), c.cols(), c.updates(1));
 }
 
 }  // namespace runtime

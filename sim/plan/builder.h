@@ -70,6 +70,14 @@ inline int shard_ranks(const Strategy& s) {
   return s.shard_group > 0 ? s.shard_group : data_ranks(s);
 }
 
+// A step of one micro-batch need not set gradients of layers' products to zero and add to them: the products
+// write them. Not where ranks share the batch or a tensor, whose gradients may be sums of parts.
+inline bool products_write_gradients(const Scenario& s) {
+  return s.implementation.runs_here && data_ranks(s.strategy) == 1 && s.strategy.tensor_parallel == 1 &&
+         s.implementation.memory.weight_gradient == WeightGradient::accumulated &&
+         s.workload.global_batch_size == s.workload.micro_batch_size;
+}
+
 // Parameters and their states are worked on in units: the embedding's, a layer's, by what it consists of, the
 // head's.
 enum class Unit { embedding, layer, expert_layer, state_space, attention, feed_forward, experts_alone, head };
@@ -186,7 +194,8 @@ class PlanBuilder {
   // Indices into Plan::groups, -1 where a group would be of one rank.
   struct Groups {
     std::int32_t tensor = -1, key_value = -1, context = -1, data = -1, pipeline = -1, tied_embedding = -1;
-    // In data parallelism: ranks that states are divided over, and those that hold the same shard (hybrid sharding).
+    // In data parallelism: ranks that states are divided over, and those that hold the same shard (hybrid
+    // sharding).
     std::int32_t shard = -1, replica = -1;
     std::int32_t directions = -1;  // the two stages that hold the same pieces (DualPipe)
     std::int32_t expert = -1, expert_data = -1;

@@ -362,8 +362,11 @@ Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out,
 std::vector<Operation> matmul_backward(const PlanBuilder& builder, const std::string& id, BufferId dinp,
                                        BufferId dout, BufferId inp, const Affine& p, Dims dims) {
   const DType product = builder.types().product;
+  const auto gradient = [](const Tensor& t) {
+    return t.is_written ? writes(t.gradient) : updates(t.gradient);
+  };
   return {operation(id + ".backward_weight", OpKind::matmul_backward_weight, product, dims,
-                    {updates(p.weight.gradient), updates(p.bias.gradient), reads(dout), reads(inp)}),
+                    {gradient(p.weight), gradient(p.bias), reads(dout), reads(inp)}),
           operation(id + ".backward_input", OpKind::matmul_backward_input, product, dims,
                     {writes(dinp), reads(dout), reads(p.weight.parameter)})};
 }

@@ -182,6 +182,7 @@ class ParameterWriter {
     Affine a;
     a.weight = tensor(joined(name, ".weight"), {outputs, inputs}, true, false, builder_.types().weights);
     if (bias) a.bias = tensor(joined(name, ".bias"), {outputs}, true, replicated_bias);
+    a.weight.is_written = a.bias.is_written = training_ && products_write_gradients(builder_.scenario());
     if (training_ && trains_adapters(builder_.scenario().workload))
       add_scales_of_frozen(a.weight.parameter, outputs, outputs * inputs);
     return a;

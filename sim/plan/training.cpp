@@ -655,6 +655,7 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
   const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
   const auto add = [&](const std::string& unit, Tensors tensors) {
     if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
+    std::erase_if(tensors, [](const Tensor& t) { return t.is_written; });
     return tensors.empty()
                ? BlockId{-1}
                : b.add({unit + "." + name, list_of(zero(id, tensors, gradient)), BlockRole::zero});

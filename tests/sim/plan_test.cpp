@@ -52,6 +52,36 @@ bool finds(const Plan& plan, const std::string& words) {
   return !violations.empty() && violations.front().find(words) != std::string::npos;
 }
 
+TEST_CASE(
+    "a step of one micro-batch writes the gradients of layers' products in the place of adding to zeros") {
+  const auto moved = [](const Scenario& s, std::string_view what) {
+    double bytes = 0;
+    for (const Row& row : predict(s).rows)
+      if (row.id == what || (row.id.starts_with("layer.") && row.id.ends_with(what)))
+        bytes += static_cast<double>(row.memory.value);
+    return bytes;
+  };
+  for (const bool ours : {true, false}) {
+    Scenario one = test::training(test::gpt2_124m(), 16);
+    one.implementation.runs_here = ours;
+    one.workload.global_batch_size = one.workload.micro_batch_size;
+    Scenario two = one;
+    two.workload.global_batch_size *= 2;
+    const Plan plan = make_plan(one);
+    double written = 0;  // bytes of what products alone make
+    for (const Buffer& b : plan.buffers) {
+      const std::string_view name = b.name;
+      if (b.buffer_class == BufferClass::gradient && b.per_layer &&
+          name.find("norm") == std::string_view::npos)
+        written += static_cast<double>(b.bytes({}).value) * 12;
+    }
+    REQUIRE(written > 0);
+    if (!ours) written = 0;
+    CHECK(moved(one, "optimizer.zero_gradients") == Approx(moved(two, "optimizer.zero_gradients") - written));
+    CHECK(moved(one, "backward_weight") == Approx(moved(two, "backward_weight") / 2 - written));
+  }
+}
+
 TEST_CASE("the checker finds what is wrong") {
   Plan plan = make_plan(test::training(test::gpt2_124m(), 16));
   const auto block = [&](const std::string& name) -> Block& {
