@@ -272,14 +272,18 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   // Before and after the kernels: another program may have disturbed one of them.
   calibration.launch = {std::numeric_limits<double>::infinity()};
   const auto measure_limits = [&] {
-    for (const SingleOperation& single : streaming_operations(memory))
+    for (const SingleOperation& single : streaming_operations(memory)) {
+      if (stop.stop_requested()) return;
       hardware.memory_bandwidth =
           std::max(hardware.memory_bandwidth,
                    single.work().memory() / sim::Seconds{stopwatch.time_cached(single).median});
+    }
     calibration.launch = std::min(calibration.launch, {stopwatch.time_cached(launch_operation()).median});
     hardware.launch = calibration.launch;
   };
   measure_limits();
+  // A part is not worth keeping: whoever asks for an end gets it after the operation that is being timed.
+  if (stop.stop_requested()) return calibration;
   MemoryPace pace(*device, hardware.last_level_cache);
   std::vector<Pace> paces;
   Sampling sampling{.memory = memory,
@@ -290,13 +294,16 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
                     .paces = &paces};
   hardware.peak[sim::DType::fp32] = {
       sample_kernels(operations, stopwatch, sampling, sink, stop, calibration)};
+  if (stop.stop_requested()) return calibration;
   Stopwatch in_bf16(*device, memory, rotation, sim::DType::bf16);
   sampling.what += " in bf16";
   hardware.peak[sim::DType::bf16] = {
       sample_kernels(operations_in_bf16(), in_bf16, sampling, sink, stop, calibration)};
   measure_limits();
+  if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";
   sample_runs(sampling, sink, stop, calibration);
+  if (stop.stop_requested()) return calibration;
   set_to_one_pace(calibration, paces);
   sim::set_residuals(calibration);
   return calibration;

@@ -75,9 +75,9 @@ WorkJournal WorkJournal::resume(const std::string& path, const std::string& work
     const std::string where = path + " line " + std::to_string(number);
     if (number == 1) {
       if (!line.is_object() || !line.contains("journal"))
-        throw InputError(path + " is no journal of ridgepoint plan");
+        throw InputError(where + ": is no journal of ridgepoint plan");
       if (const std::string other = differences(line, wanted); !other.empty())
-        throw InputError(path + " is the journal of another search (" + other +
+        throw InputError(where + ": is the journal of another search (" + other +
                          "): give the flags that it was begun with, or name another file");
       continue;
     }
@@ -88,7 +88,7 @@ WorkJournal WorkJournal::resume(const std::string& path, const std::string& work
       throw InputError(where + " is no finished piece of this search; the file was changed");
     journal.known_[static_cast<std::size_t>(piece)] = line["result"].dump();
   }
-  if (complete == 0) throw InputError(path + " is no journal of ridgepoint plan");
+  if (complete == 0) throw InputError(path + " line 1: is no journal of ridgepoint plan");
   if (complete < text.size()) std::filesystem::resize_file(path, complete);
   journal.file_.open(path, std::ios::binary | std::ios::app);
   return journal;

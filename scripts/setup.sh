@@ -64,12 +64,13 @@ fetch_gui_libraries() (  # a subshell, whose end removes what was half done
   bundle=imgui-bundle-1.92.900
   [ ! -e "$third_party/$bundle" ] || exit 0
   say "fetching the sources of the GUI libraries (49 MB)"
-  mkdir -p "$third_party"
-  scratch=$(mktemp -d "$third_party/fetch.XXXXXX")
+  source "$root/scripts/fetch.sh"
+  take_turn "$third_party"
+  [ ! -e "$third_party/$bundle" ] || exit 0  # another has fetched them meanwhile
+  scratch=$(mktemp -d "$third_party/ridgepoint-fetch.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
-  python3 -m pip -qq --disable-pip-version-check download --no-deps --no-binary=imgui-bundle --require-hashes \
-    --requirement "$root/requirements/gui.txt" --dest "$scratch" >&2 < /dev/null ||
-    die $no_suitable_machine "the GUI libraries could not be fetched; is there a network?"
+  fetch_pinned "$root/requirements/gui.txt" "$scratch" "the GUI libraries" --no-binary=imgui-bundle ||
+    exit $no_suitable_machine
   wanted=()
   for library in glfw/glfw imgui/imgui imgui_test_engine/imgui_test_engine implot/implot \
     portable_file_dialogs/portable_file_dialogs; do

@@ -97,8 +97,9 @@ void append_record(std::string& out, const std::vector<std::string>& cells) {
 
 CsvTable csv_from_text(std::string_view text, const std::string& file) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  if (text.find('\0') != std::string_view::npos)
-    throw PresetError(file + ": is no text, but holds a zero byte; a table in CSV is expected");
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
+    throw PresetError(file + ": is no text, but has a zero at byte " + std::to_string(zero + 1) +
+                      "; a table in CSV is expected");
   Reader reader(text, file);
   if (reader.at_end()) throw PresetError(file + ": is empty; a table in CSV with a header line is expected");
   CsvTable table;

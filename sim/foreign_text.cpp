@@ -1,7 +1,9 @@
 #include "sim/foreign_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 
 namespace sim {
 namespace {
@@ -49,6 +51,20 @@ std::optional<std::size_t> nested_too_deep(std::string_view json) {
     }
   }
   return std::nullopt;
+}
+
+std::size_t number_beyond_double(std::string_view json) {
+  bool in_string = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string && c == '\\') ++i;
+    if (in_string || c < '0' || c > '9') continue;
+    const std::size_t end = std::min(json.find_first_not_of("0123456789+-.eE", i), json.size());
+    if (std::isinf(std::strtod(std::string(json.substr(i, end - i)).c_str(), nullptr))) return i + 1;
+    i = end - 1;
+  }
+  return 1;
 }
 
 std::string excerpt(std::string_view text) {

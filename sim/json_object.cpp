@@ -58,7 +58,8 @@ Json parse_json(std::string_view text, const std::string& file) {
   } catch (const Json::parse_error& error) {
     throw PresetError(file + ": not valid JSON at " + place(text, error.byte));
   } catch (const Json::out_of_range&) {
-    throw PresetError(file + ": not valid JSON: a number is beyond what a double holds, 1.8e308");
+    throw PresetError(file + ": not valid JSON: the number at " + place(text, number_beyond_double(text)) +
+                      " is beyond what a double holds, 1.8e308");
   }
 }
 

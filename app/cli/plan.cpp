@@ -219,6 +219,10 @@ class Plan {
     PlanProgress progress(events_.progress(), total);
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (known[i]) {
+        // What is no result is refused before the rest is searched, not after.
+        PlanFound alone;
+        merge(outcome_.searches[pieces_[i].search], alone, *known[i], options_.most_kept,
+              fmt::format("{}: piece {}", flags_.journal, i));
         progress.known(pieces_[i].count());
         note_finished(static_cast<std::int64_t>(i));
       }
@@ -255,7 +259,7 @@ class Plan {
     begun_ranges_ = static_cast<std::int64_t>(result.unfinished.size());
   }
   void add(std::size_t search, const std::string& range) {
-    merge(outcome_.searches[search], outcome_.found[search], range, options_.most_kept);
+    merge(outcome_.searches[search], outcome_.found[search], range, options_.most_kept, "a finished range");
   }
 
   void note_finished(std::int64_t piece) {

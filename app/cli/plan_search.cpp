@@ -330,8 +330,8 @@ runtime::PieceResult search_range(const PlanSearch& search, std::int64_t begin, 
   return {};
 }
 
-void merge(const PlanSearch& search, PlanFound& into, const std::string& range, std::size_t most_kept) {
-  const std::string where = "a finished range";
+void merge(const PlanSearch& search, PlanFound& into, const std::string& range, std::size_t most_kept,
+           const std::string& where) {
   if (std::holds_alternative<TrainingSearch>(search.of)) {
     const sim::SearchResult r = sim::search_result_from_json(range, where);
     if (!std::holds_alternative<sim::SearchResult>(into)) into = sim::SearchResult();

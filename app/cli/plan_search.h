@@ -64,7 +64,9 @@ runtime::PieceResult search_range(const PlanSearch& search, std::int64_t begin, 
 
 using PlanFound = std::variant<std::monostate, sim::SearchResult, sim::ServingResult>;
 // Adds what search_range() wrote.
-void merge(const PlanSearch& search, PlanFound& into, const std::string& range, std::size_t most_kept);
+// `where` is how a message names the range. Throws sim::PresetError where it is no result of a search.
+void merge(const PlanSearch& search, PlanFound& into, const std::string& range, std::size_t most_kept,
+           const std::string& where);
 
 // Where nothing fits: a sentence that names the constraint and the nearest that would do. May search again
 // with weaker constraints, and on more devices.

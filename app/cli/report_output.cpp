@@ -244,8 +244,10 @@ ReportOrEvents report_or_events(const std::string& path) {
   const Json json = Json::parse(content, nullptr, false);
   if (json.is_object() && json.contains("report")) return sim::report_from_json(json["report"].dump(), path);
   if (json.is_object() && !json.contains("event")) return sim::report_from_json(content, path);
-  if (content.find("\"event\"") == std::string::npos)
-    throw runtime::InputError(path + " is neither a report (JSON) nor a run's events (NDJSON)");
+  if (content.find("\"event\"") == std::string::npos) {
+    sim::parse_json(content, path);  // says where it is no JSON
+    throw runtime::InputError(path + " line 1: begins neither a report (JSON) nor a run's events (NDJSON)");
+  }
   try {
     return events_in(content);
   } catch (const sim::PresetError& e) {

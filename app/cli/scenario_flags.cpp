@@ -35,16 +35,20 @@ constexpr std::string_view kOurImplementation = "ridgepoint";
 
 // What a flag names does not exist: the flag is wrong, not a file.
 template <typename Load>
-auto by_flag(std::string_view flag, Load load) {
+auto by_flag(std::string_view flag, sim::PresetKind kind, const std::string& name, Load load) {
+  if (sim::find_preset(kind, name)) return load(name);
   try {
-    return load();
+    return load(name);
   } catch (const sim::PresetError& e) {
     throw UsageError(fmt::format("{}: {}", flag, e.what()));
   }
 }
 
 runtime::ModelSource open_model_flag(const std::string& name_or_path) {
-  if (std::filesystem::exists(name_or_path)) return runtime::open_model(name_or_path);
+  const bool is_name = name_or_path.find('/') == std::string::npos;
+  if (std::filesystem::exists(name_or_path) ||
+      (is_name && sim::find_preset(sim::PresetKind::model, name_or_path)))
+    return runtime::open_model(name_or_path);
   try {
     return runtime::open_model(name_or_path);
   } catch (const std::system_error&) {  // a file or folder that is there and fails
@@ -129,7 +133,39 @@ sim::Scenario base_scenario(const ScenarioFlags& flags) {
   }
   const std::string& name = *flags.scenario;
   if (name == "-" || std::filesystem::exists(name)) return read_scenario(read_file(name), name);
-  return by_flag("--scenario", [&] { return sim::load_scenario_preset(name); });
+  return by_flag("--scenario", sim::PresetKind::scenario, name, sim::load_scenario_preset);
+}
+
+// The files that the parts of a scenario were read from: those of presets that flags name, else the
+// scenario's.
+std::vector<PartFile> files_of(const ScenarioFlags& flags, const std::string& hardware) {
+  std::vector<PartFile> files;
+  const auto add = [&](std::string_view part, sim::PresetKind kind, const std::optional<std::string>& name) {
+    if (!name) return;
+    if (const auto file = sim::find_preset(kind, *name)) files.push_back({std::string(part), file->string()});
+  };
+  add("model.", sim::PresetKind::model, flags.model);
+  add("hardware.", sim::PresetKind::hardware, hardware);
+  add("implementation.", sim::PresetKind::implementation, flags.implementation);
+  add("workload.", sim::PresetKind::workload, flags.workload);
+  if (flags.scenario && std::filesystem::exists(*flags.scenario))
+    files.push_back({"", *flags.scenario});
+  else
+    add("", sim::PresetKind::scenario, flags.scenario);
+  std::erase_if(files, [](const PartFile& file) { return file.path.empty(); });
+  return files;
+}
+
+// What is wrong with a scenario, beside the file that says it; a field that was typed stands in none.
+[[noreturn]] void refuse(std::vector<sim::Problem> problems, const std::vector<PartFile>& files,
+                         const ScenarioFlags* flags) {
+  for (sim::Problem& problem : problems) {
+    if (flags && flags->typed(problem.field)) continue;
+    const auto from = std::ranges::find_if(
+        files, [&](const PartFile& file) { return problem.field.starts_with(file.part); });
+    if (from != files.end()) problem.message += " (in " + from->path + ")";
+  }
+  throw ConstraintError(problems);
 }
 
 // Throws runtime::NoDevice with the reason why no GPU can be used.
@@ -255,10 +291,11 @@ ResolvedScenario named_parts(const ScenarioFlags& flags) {
         "--model says which model: a preset such as gpt2-124m, a folder with config.json, or a GGUF file");
   }
   if (flags.implementation)
-    scenario.implementation =
-        by_flag("--implementation", [&] { return sim::load_implementation_preset(*flags.implementation); });
+    scenario.implementation = by_flag("--implementation", sim::PresetKind::implementation,
+                                      *flags.implementation, sim::load_implementation_preset);
   if (flags.workload)
-    scenario.workload = by_flag("--workload", [&] { return sim::load_workload_preset(*flags.workload); });
+    scenario.workload =
+        by_flag("--workload", sim::PresetKind::workload, *flags.workload, sim::load_workload_preset);
   const std::string hardware = flags.hardware.value_or(flags.scenario ? "" : "h100-sxm");
   if (hardware == kThisMachine) {
     scenario.hardware = {};
@@ -266,8 +303,9 @@ ResolvedScenario named_parts(const ScenarioFlags& flags) {
     // This machine's kernels compute in fp32.
     if (!flags.scenario) scenario.workload.dtype = sim::DType::fp32;
   } else if (!hardware.empty()) {
-    scenario.hardware = by_flag("--hardware", [&] { return sim::load_hardware_preset(hardware); });
+    scenario.hardware = by_flag("--hardware", sim::PresetKind::hardware, hardware, sim::load_hardware_preset);
   }
+  resolved.files = files_of(flags, hardware);
   return resolved;
 }
 
@@ -310,7 +348,8 @@ ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::Ev
 ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
                                         std::stop_token stop) {
   ResolvedScenario resolved = resolve_unchecked(flags, sink, std::move(stop));
-  require_valid(resolved.scenario);
+  if (auto problems = sim::validate(resolved.scenario); !problems.empty())
+    refuse(std::move(problems), resolved.files, &flags);
   return resolved;
 }
 
@@ -378,7 +417,7 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
   scenario.hardware = {};  // what is wrong with it is no matter: it will be this machine
   std::vector<sim::Problem> problems = sim::validate(scenario);
   std::erase_if(problems, [](const sim::Problem& problem) { return problem.field.starts_with("hardware."); });
-  if (!problems.empty()) throw ConstraintError(problems);
+  if (!problems.empty()) refuse(std::move(problems), resolved.files, nullptr);
   if (device.kind == runtime::DeviceChoice::Kind::cuda) {
     scenario.hardware = hardware_of_gpu(device.ordinal);
     settle_hardware(scenario, sink, std::move(stop));

@@ -43,11 +43,17 @@ struct ScenarioFlags {
   const std::string* typed(std::string_view path) const;
 };
 
+// Where fields were read: those that begin with `part`, "model." or "" for all, in the file `path`.
+struct PartFile {
+  std::string part, path;
+};
+
 // A scenario with what it takes to price it and to run it.
 struct ResolvedScenario {
   sim::Scenario scenario;
   runtime::ModelSource source;                  // its model, and where the weights come from
   std::optional<sim::Calibration> calibration;  // of the scenario's hardware, where there is one
+  std::vector<PartFile> files = {};             // the first that holds a field is the one that says it
 };
 
 // The scenario of the flags, from the presets or the file that they name: what each command begins with.

@@ -251,7 +251,7 @@ Gguf Gguf::open(const std::filesystem::path& path) {
   const std::span<const std::byte> bytes = result.file_.bytes();
   HeaderReader reader(file, bytes);
 
-  if (reader.scalar<std::uint32_t>() != kMagic) throw InputError(file + ": does not begin with GGUF");
+  if (reader.scalar<std::uint32_t>() != kMagic) throw InputError(file + ": bytes 1 to 4 must be GGUF");
   result.version_ = reader.scalar<std::uint32_t>();
   if (result.version_ != 2 && result.version_ != 3) {
     throw InputError(file + ": has GGUF version " + std::to_string(result.version_) +

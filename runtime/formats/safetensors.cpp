@@ -57,7 +57,9 @@ json parse_object(const std::string& where, std::string_view text) {
   } catch (const json::parse_error& error) {
     throw InputError(where + ": is not valid JSON (at byte " + std::to_string(error.byte) + ")");
   } catch (const json::out_of_range&) {
-    throw InputError(where + ": is not valid JSON: a number is beyond what a double holds, 1.8e308");
+    throw InputError(where + ": is not valid JSON: the number at byte " +
+                     std::to_string(sim::number_beyond_double(text)) +
+                     " is beyond what a double holds, 1.8e308");
   }
 }
 
@@ -172,6 +174,10 @@ Safetensors Safetensors::open(const std::filesystem::path& path) {
       throw InputError(file.string() + ": weight_map['" + excerpt(name) +
                        "'] must be the name of a file in the same folder");
     }
+    std::error_code unknown;
+    if (!std::filesystem::is_regular_file(file.parent_path() / shard.get<std::string>(), unknown))
+      throw InputError(file.string() + ": weight_map['" + excerpt(name) + "'] names '" +
+                       excerpt(shard.get<std::string>()) + "', which is no file in the same folder");
     shards.insert(shard.get<std::string>());
   }
   for (const std::string& shard : shards) result.add_file(file.parent_path() / shard);

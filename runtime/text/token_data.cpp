@@ -138,9 +138,9 @@ TokenData TokenData::load(const fs::path& path, const Tokenizer* tokenizer, std:
     }
   } else {
     const MappedFile file = MappedFile::open(path);
-    if (file.text().find('\0') != std::string_view::npos) {
-      throw InputError(
-          name + ": is not text (it has a NUL byte); text, a folder of it, or a .bin of tokens is accepted");
+    if (const std::size_t zero = file.text().find('\0'); zero != std::string_view::npos) {
+      throw InputError(name + ": is not text (it has a zero at byte " + std::to_string(zero + 1) +
+                       "); text, a folder of it, or a .bin of tokens is accepted");
     }
     append(path, file.text());
   }

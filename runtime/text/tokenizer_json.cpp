@@ -25,7 +25,9 @@ json parse_file(const std::filesystem::path& path) {
   } catch (const json::parse_error& error) {
     throw InputError(path.string() + ": is not valid JSON (at byte " + std::to_string(error.byte) + ")");
   } catch (const json::out_of_range&) {
-    throw InputError(path.string() + ": is not valid JSON: a number is beyond what a double holds, 1.8e308");
+    throw InputError(path.string() + ": is not valid JSON: the number at byte " +
+                     std::to_string(sim::number_beyond_double(file.text())) +
+                     " is beyond what a double holds, 1.8e308");
   }
   throw InputError(path.string() + ": must be a JSON object");
 }

@@ -95,7 +95,10 @@ auto reading(std::string_view text, const std::string& file, Read from) {
   try {
     return from(json);
   } catch (const Json::exception& error) {
-    throw PresetError(file + " holds no result of a search: " + error.what());
+    // "[json.exception.type_error.302] type must be ..."
+    const std::string_view said = error.what();
+    throw PresetError(file + " is no result of a search: " +
+                      std::string(said.substr(std::min(said.find("] ") + 2, said.size()))));
   }
 }
 

@@ -282,6 +282,15 @@ Hardware load_hardware_preset(std::string_view name) {
   return load(PresetKind::hardware, name, hardware_from);
 }
 
+std::optional<fs::path> find_preset(PresetKind kind, std::string_view name) {
+  try {
+    const std::string known = resolve_alias(kind, name);
+    if (is_preset(kind, known)) return preset_file(kind, known);
+  } catch (const PresetError&) {  // of aliases.json, which whoever loads the preset reads again
+  }
+  return std::nullopt;
+}
+
 Implementation load_implementation_preset(std::string_view name) {
   return load(PresetKind::implementation, name, implementation_from);
 }

@@ -1,6 +1,7 @@
 // Presets are data with sources, presets/<kind>/<name>.json. Unknown keys are refused.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,10 @@ void require_preset_directory();
 
 // The bytes of a file in it. Throws PresetError where there is none, and as require_preset_directory().
 std::string preset_text(const std::filesystem::path& file);
+
+// The file of a preset, by its name or an alias; nothing where there is none, or where aliases.json cannot be
+// read.
+std::optional<std::filesystem::path> find_preset(PresetKind kind, std::string_view name);
 
 // Names without ".json", sorted as people would (sizes by number).
 std::vector<std::string> preset_names(PresetKind kind);
