@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/cost/step_detail.h"
 #include "sim/plan/ranks.h"
 
 namespace runtime {
@@ -86,6 +87,23 @@ std::vector<TracedAction> gather_trace(Run& run) {
     action.end -= first;
   }
   return actions;
+}
+
+std::vector<sim::RankTimelineEvent> rank_timelines(const sim::Plan& plan,
+                                                   const std::vector<TracedAction>& actions,
+                                                   std::int64_t step) {
+  const std::int32_t ranks = plan.scenario.strategy.devices();
+  std::vector<sim::RankTimelineEvent> timelines;
+  std::vector<sim::RanAction> times;
+  for (auto begin = actions.begin(); begin != actions.end();) {
+    const std::int32_t rank = begin->rank;
+    times.clear();
+    for (; begin != actions.end() && begin->rank == rank; ++begin)
+      times.push_back({begin->action, {begin->start}, {begin->end}});
+    const std::int32_t stage = sim::place_of_rank(plan.scenario.strategy, rank).pipeline;
+    timelines.push_back({step, rank, ranks, sim::timeline_of(plan, static_cast<std::size_t>(stage), times)});
+  }
+  return timelines;
 }
 
 std::string to_chrome_trace(const sim::Plan& plan, const std::vector<TracedAction>& actions) {

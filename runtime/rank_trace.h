@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/run.h"
+#include "sim/report/events.h"
 
 namespace runtime {
 
@@ -18,6 +19,11 @@ struct TracedAction {
 // others nothing. Clocks are aligned by messages to and from rank 0: the quickest of several tells what its
 // clock says in the middle of it (Cristian 1989), to half of what that message took.
 std::vector<TracedAction> gather_trace(Run& run);
+
+// The same as events, one for each rank of `ranks`.
+std::vector<sim::RankTimelineEvent> rank_timelines(const sim::Plan& plan,
+                                                   const std::vector<TracedAction>& actions,
+                                                   std::int64_t step);
 
 // For Perfetto and chrome://tracing: a process for each rank, a track in it for each stream that it uses.
 std::string to_chrome_trace(const sim::Plan& plan, const std::vector<TracedAction>& actions);

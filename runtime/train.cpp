@@ -39,6 +39,7 @@ constexpr std::size_t kTimedBeforeReplay = 4;
 
 // A live view gets rows after the first step and then this often.
 constexpr double kRowsEverySeconds = 2;
+constexpr double kRanksEverySeconds = 0.5;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -158,6 +159,7 @@ class Trainer {
     while (step < settings_.steps && !diverged_ && !stopped(stop)) {
       ++step;
       run_step(step, stop);
+      if (tells_ranks_) tell_ranks(step);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       const double now = seconds_between(begin, Clock::now());
       if (now - rows_sent >= kRowsEverySeconds && step < settings_.steps) {
@@ -232,7 +234,7 @@ class Trainer {
     run_settings.vocabulary = run_.vocabulary();
     run_settings.context = run_.context();
     if (scales_loss()) run_settings.loss_scale = loss_scale_.scale;
-    const bool whole = settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay;
+    const bool whole = runs_whole();
     SectionTiming timing;
     if (whole)
       run_.executor().run_whole(0, run_settings);
@@ -312,13 +314,28 @@ class Trainer {
     }
   }
 
+  // As one graph, whose actions nobody times.
+  bool runs_whole() const { return settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay; }
+
+  // By rank 0's clock.
+  bool wants_ranks_told() const {
+    return settings_.tell_ranks && !runs_whole() && run_.communicator().rank() == 0 &&
+           (!ranks_told_ || seconds_between(*ranks_told_, Clock::now()) >= kRanksEverySeconds);
+  }
+
+  void tell_ranks(std::int64_t step) {
+    ranks_told_ = Clock::now();
+    const std::vector<TracedAction> actions = gather_trace(run_);
+    for (const sim::RankTimelineEvent& timeline : rank_timelines(run_.plan(), actions, step)) emit(timeline);
+  }
+
   // Over all ranks' tokens. What ranks must agree on after a step goes with it: whether one was asked to
-  // stop.
+  // stop, whether they tell when their passes ran.
   double mean_loss(const std::stop_token& stop) {
     struct OfRank {
-      double loss = 0, stop = 0;
+      double loss = 0, stop = 0, tell = 0;
     };
-    OfRank own{.stop = stop.stop_requested() ? 1.0 : 0.0};
+    OfRank own{.stop = stop.stop_requested() ? 1.0 : 0.0, .tell = wants_ranks_told() ? 1.0 : 0.0};
     // Tensor-parallel ranks have the same losses.
     if (run_.place().tensor == 0) {
       host_losses_.resize(tokens_per_micro_batch_);
@@ -340,6 +357,7 @@ class Trainer {
       sum += all[rank].loss;
       stopped_ = stopped_ || all[rank].stop != 0;
     }
+    tells_ranks_ = all.front().tell != 0;
     return sum / static_cast<double>(tokens_per_step());
   }
 
@@ -429,6 +447,8 @@ class Trainer {
   std::int64_t micro_batches_ = 1;
   std::int64_t saved_ = 0;  // the step of the last checkpoint
   bool diverged_ = false, stopped_ = false;
+  bool tells_ranks_ = false;  // after the step at hand, on all ranks
+  std::optional<Clock::time_point> ranks_told_;
   std::size_t diverged_rank_ = 0;
   std::size_t tokens_per_micro_batch_ = 0;
   sim::BufferId tokens_, targets_, losses_, norm_, overflow_;

@@ -36,6 +36,7 @@ struct TrainSettings {
   // first few, the step's time of the others.
   bool replay = false;
   std::string trace;  // file for a Chrome trace of the last step on all ranks; empty: none
+  bool tell_ranks = false;  // when each rank's passes ran goes out as events, about twice a second
   DeviceChoice device;
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
 };

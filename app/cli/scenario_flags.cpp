@@ -404,6 +404,13 @@ void link_ranks(sim::Scenario& scenario) {
     scenario.hardware.node_link = {scenario.hardware.memory_bandwidth.value / 4};
 }
 
+bool is_hardware_of(const sim::Calibration& calibration, const sim::Hardware& hardware) {
+  sim::Hardware linked = calibration.hardware;
+  linked.devices_per_node = hardware.devices_per_node;
+  linked.node_link = hardware.node_link;
+  return linked == hardware;
+}
+
 sim::Slowdown note_slowdown(const sim::Calibration& calibration, Progress& progress) {
   const sim::Slowdown now = runtime::probe_this_machine(calibration).value_or(sim::Slowdown{});
   if (runtime::is_steady(now)) return {};
@@ -466,7 +473,7 @@ std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
     return sim::load_calibration_preset(hardware.name);
   }
   std::optional<sim::Calibration> calibration = runtime::cached_this_machine();
-  if (calibration && calibration->hardware != hardware) return std::nullopt;  // another machine's
+  if (calibration && !is_hardware_of(*calibration, hardware)) return std::nullopt;  // another machine's
   return calibration;
 }
 

@@ -115,6 +115,11 @@ void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, 
 // The calibration that belongs to the scenario's hardware; empty: its datasheet is all there is.
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware);
 
+// This machine's hardware with links for as many ranks as the strategy has.
+void link_ranks(sim::Scenario& scenario);
+// Whether it is the calibration's, whatever links ranks have.
+bool is_hardware_of(const sim::Calibration& calibration, const sim::Hardware& hardware);
+
 inline const sim::Calibration* pointer_to(const std::optional<sim::Calibration>& calibration) {
   return calibration ? &*calibration : nullptr;
 }

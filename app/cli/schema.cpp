@@ -69,6 +69,7 @@ Json event_schema(const sim::Report& report) {
       sim::MemoryPointEvent{report.memory_timeline.front()},
       sim::CheckpointEvent{50, "checkpoint"},
       sim::DeviceSampleEvent{report.device_samples.front()},
+      sim::RankTimelineEvent{7, 0, 8, {sim::TimelineSlot{}}},
       sim::EndEvent{report.step_time, report.step_low, report.step_high, ""},
       sim::ErrorEvent{"", 6}};
   Json kinds = Json::array();

@@ -165,6 +165,7 @@ ExitCode train(const TrainFlags& flags) {
   place_here(resolved, settings.device, job.is_first() ? events.sink() : runtime::EventSink(),
              interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
+  settings.tell_ranks = flags.events.stream && ranks > 1;
   if (starts_ranks) return start_ranks(ranks, interrupt);
   if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
     settings.slowdown = resolved.calibration->slowdown = note_slowdown(*resolved.calibration, events.progress());

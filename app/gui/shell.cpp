@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/cli/scenario_flags.h"
 #include "app/gui/bars.h"
 #include "app/gui/legal.h"
 #include "app/gui/opened_file.h"
@@ -21,8 +22,10 @@ Document opened(const DesktopOptions& options, std::optional<sim::Scenario> last
                 const sim::Calibration* this_machine) {
   if (!last) return Document(options.scenario);
   // It may have been measured anew since.
-  if (this_machine && last->hardware.name == this_machine->hardware.name)
+  if (this_machine && last->hardware.name == this_machine->hardware.name) {
     last->hardware = this_machine->hardware;
+    cli::link_ranks(*last);
+  }
   return Document(std::move(*last));
 }
 
@@ -148,7 +151,10 @@ void Shell::open(const std::filesystem::path& file) {
     const bool is_export = file.extension() != ".json";
     if (auto* scenario = std::get_if<sim::Scenario>(&opened)) {
       const sim::Calibration* here = calibrations_.this_machine();
-      if (here && scenario->hardware.name == sim::kThisMachine) scenario->hardware = here->hardware;
+      if (here && scenario->hardware.name == sim::kThisMachine) {
+        scenario->hardware = here->hardware;
+        cli::link_ranks(*scenario);
+      }
       document_.edit("Open " + name, std::move(*scenario));
       if (!is_export) saved_to_ = file;  // a picture is not written over by Save
     } else if (const auto* report = std::get_if<sim::Report>(&opened)) {
@@ -209,6 +215,7 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
 }
 
 void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
+  if (next.hardware.name == sim::kThisMachine) cli::link_ranks(next);
   const sim::Scenario followed = with_batch_following(document_.scenario(), next);
   if (const std::string more = differences(next, followed); !more.empty()) {
     label += ", " + more;

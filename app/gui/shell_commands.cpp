@@ -22,8 +22,8 @@ constexpr float kScaleStep = 0.125f;
 // A scenario that is not trained alone but on other hardware keeps its type where the chip has it.
 void set_hardware(sim::Scenario& scenario, sim::Hardware hardware) {
   scenario.hardware = std::move(hardware);
-  // One device has no other to divide work with.
-  if (scenario.hardware.name == sim::kThisMachine && scenario.strategy.devices() > 1) {
+  // More ranks than a run here starts.
+  if (scenario.hardware.name == sim::kThisMachine && scenario.strategy.devices() > kMostRanksHere) {
     const sim::Strategy one;
     sim::Strategy& s = scenario.strategy;
     s.data_parallel = s.tensor_parallel = s.pipeline_parallel = s.context_parallel = s.expert_parallel = 1;

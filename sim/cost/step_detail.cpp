@@ -12,39 +12,14 @@ namespace {
 
 std::vector<TimelineSlot> slots_of(const Plan& plan, const PricedPlan& priced) {
   std::vector<TimelineSlot> slots;
+  std::vector<RanAction> times;
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const std::vector<Action>& actions = plan.programs[p].actions;
     const ExecutedProgram& executed = priced.expected.programs[p];
-    bool continues = false;
-    for (std::size_t i = 0; i < actions.size(); ++i) {
-      const Action& a = actions[i];
-      if (a.stream != kComputeStream) continue;
-      if (a.peer >= 0) {  // waiting
-        continues = false;
-        continue;
-      }
-      const bool again = a.phase == Phase::recompute;
-      const BlockPass pass = plan.blocks[static_cast<std::size_t>(a.block)].pass;
-      const TimelineSlot slot{.stage = static_cast<std::int32_t>(p),
-                              .phase = again ? Phase::backward : a.phase,
-                              .inputs = pass == BlockPass::backward_input,
-                              .weights = pass == BlockPass::backward_weight,
-                              .micro_batch = a.micro_batch,
-                              .chunk = a.chunk,
-                              .start = executed.start[i],
-                              .end = executed.end[i],
-                              .recompute = again ? executed.end[i] - executed.start[i] : Seconds{}};
-      continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
-                  slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
-      if (continues) {
-        slots.back().end = slot.end;
-        slots.back().recompute += slot.recompute;
-        slots.back().inputs = slots.back().inputs || slot.inputs;  // head and embedding are of either
-      } else {
-        slots.push_back(slot);
-      }
-      continues = true;
-    }
+    times.clear();
+    for (std::size_t i = 0; i < plan.programs[p].actions.size(); ++i)
+      times.push_back({i, executed.start[i], executed.end[i]});
+    const std::vector<TimelineSlot> of_program = timeline_of(plan, p, times);
+    slots.insert(slots.end(), of_program.begin(), of_program.end());
   }
   return slots;
 }
@@ -79,6 +54,42 @@ std::vector<MessageTraffic> traffic_of(const Plan& plan, const PricedPlan& price
 }
 
 }  // namespace
+
+std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
+                                      std::span<const RanAction> times) {
+  std::vector<TimelineSlot> slots;
+  bool continues = false;
+  for (const RanAction& time : times) {
+    const Action& a = plan.programs[program].actions[time.action];
+    if (a.stream != kComputeStream) continue;
+    if (a.peer >= 0) {  // waiting
+      continues = false;
+      continue;
+    }
+    const bool again = a.phase == Phase::recompute;
+    const BlockPass pass = plan.blocks[static_cast<std::size_t>(a.block)].pass;
+    const TimelineSlot slot{.stage = static_cast<std::int32_t>(program),
+                            .phase = again ? Phase::backward : a.phase,
+                            .inputs = pass == BlockPass::backward_input,
+                            .weights = pass == BlockPass::backward_weight,
+                            .micro_batch = a.micro_batch,
+                            .chunk = a.chunk,
+                            .start = time.start,
+                            .end = time.end,
+                            .recompute = again ? time.end - time.start : Seconds{}};
+    continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
+                slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
+    if (continues) {
+      slots.back().end = slot.end;
+      slots.back().recompute += slot.recompute;
+      slots.back().inputs = slots.back().inputs || slot.inputs;  // head and embedding are of either
+    } else {
+      slots.push_back(slot);
+    }
+    continues = true;
+  }
+  return slots;
+}
 
 std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
                                             const Calibration* calibration) {

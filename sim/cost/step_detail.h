@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/cost/calibration.h"
@@ -10,15 +11,15 @@
 
 namespace sim {
 
-// What a pipeline stage does when: a pass of a micro-batch through a chunk, or a part of the optimizer.
-struct TimelineSlot {
-  std::int32_t stage = 0;
-  Phase phase{};                         // forward, backward (recompute with it) or optimizer
-  bool inputs = false, weights = false;  // which part of a backward pass in two
-  std::int32_t micro_batch = 0, chunk = 0;
+// When an action of a program ran.
+struct RanAction {
+  std::size_t action = 0;
   Seconds start, end;
-  Seconds recompute;  // the part of a backward pass that repeats forward
 };
+// What a program's actions, in the order in which they ran, make of its stage's time.
+std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
+                                      std::span<const RanAction> times);
+
 // By stage, then time; slots of a stage do not overlap.
 std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
                                             const Calibration* calibration = nullptr);

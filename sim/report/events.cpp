@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/plan/names.h"
 #include "sim/report/report_json.h"
 
 namespace sim {
@@ -16,6 +17,25 @@ void fields(auto& v, Like<ProgressEvent> auto& e) {
 void fields(auto& v, Like<CheckpointEvent> auto& e) {
   v.needed("step", e.step);
   v.needed("file", e.file);
+}
+
+void fields(auto& v, Like<TimelineSlot> auto& slot) {
+  v.needed("stage", slot.stage);
+  v.needed_word("phase", slot.phase, phase_from_name, kPhases);
+  v("inputs", slot.inputs);
+  v("weights", slot.weights);
+  v.needed("micro_batch", slot.micro_batch);
+  v.needed("chunk", slot.chunk);
+  v.needed("start_seconds", slot.start.value);
+  v.needed("end_seconds", slot.end.value);
+  v("recompute_seconds", slot.recompute.value);
+}
+
+void fields(auto& v, Like<RankTimelineEvent> auto& e) {
+  v.needed("step", e.step);
+  v.needed("rank", e.rank);
+  v.needed("ranks", e.ranks);
+  v.needed("slots", e.slots);
 }
 
 void fields(auto& v, Like<EndEvent> auto& e) {
@@ -68,6 +88,7 @@ Json json_of(const Event& event) {
           [](const MemoryPointEvent& e) { return named("memory_point", sim::json_of(e.point)); },
           [](const CheckpointEvent& e) { return named("checkpoint", FieldWriter::object_of(e)); },
           [](const DeviceSampleEvent& e) { return named("device_sample", FieldWriter::object_of(e.sample)); },
+          [](const RankTimelineEvent& e) { return named("rank_timeline", FieldWriter::object_of(e)); },
           [](const EndEvent& e) { return named("end", FieldWriter::object_of(e)); },
           [](const ErrorEvent& e) { return named("error", FieldWriter::object_of(e)); }},
       event);
@@ -94,11 +115,12 @@ Event event_from(JsonObject& object) {
   if (kind == "memory_point") return MemoryPointEvent{memory_time_point_from(object)};
   if (kind == "checkpoint") return struct_from<CheckpointEvent>(object, kAnyNumbers);
   if (kind == "device_sample") return DeviceSampleEvent{struct_from<DeviceSample>(object, kReportNumbers)};
+  if (kind == "rank_timeline") return struct_from<RankTimelineEvent>(object, kReportNumbers);
   if (kind == "end") return struct_from<EndEvent>(object, kAnyNumbers);
   if (kind == "error") return struct_from<ErrorEvent>(object, kAnyNumbers);
   object.fail("event",
               "must be one of begin, progress, step, token, row, memory, memory_point, checkpoint, "
-              "device_sample, end, error, but is \"" +
+              "device_sample, rank_timeline, end, error, but is \"" +
                   kind + "\"");
 }
 
@@ -149,6 +171,7 @@ void apply(Report& report, const Event& event) {
                  [&](const MemoryPointEvent& e) { report.memory_timeline.push_back(e.point); },
                  [](const CheckpointEvent&) {},
                  [&](const DeviceSampleEvent& e) { report.device_samples.push_back(e.sample); },
+                 [](const RankTimelineEvent&) {},
                  [&](const EndEvent& e) {
                    report.step_time = e.step_time;
                    report.step_low = e.step_low;

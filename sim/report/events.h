@@ -9,6 +9,8 @@
 //   {"event":"checkpoint","step":50,"file":"..."}
 //   {"event":"device_sample","time_seconds":1.2,"sm_clock_mhz":1755,"memory_clock_mhz":2619,"power_w":698.5,
 //    "temperature_c":61,"throttle":"power cap"}
+//   {"event":"rank_timeline","step":7,"rank":0,"ranks":8,"slots":[{"stage":0,"phase":"forward","micro_batch":0,
+//    "chunk":0,"start_seconds":0,"end_seconds":0.002},...]}
 //   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":"",
 //    "waiting_for_slowest_seconds":...}
 //   {"event":"error","message":"...","exit_code":6}
@@ -53,6 +55,13 @@ struct CheckpointEvent {
 struct DeviceSampleEvent {
   DeviceSample sample;
 };
+// When a rank's passes ran in a step, on a clock of all ranks that begins with the first of them. Told while
+// a run of several ranks goes on; a report does not keep it.
+struct RankTimelineEvent {
+  std::int64_t step = 0;
+  std::int32_t rank = 0, ranks = 1;
+  std::vector<TimelineSlot> slots;
+};
 struct EndEvent {
   Seconds step_time, step_low, step_high;
   std::string message;
@@ -63,8 +72,9 @@ struct ErrorEvent {
   int exit_code = 1;
 };
 
-using Event = std::variant<BeginEvent, ProgressEvent, StepEvent, TokenEvent, RowEvent, MemoryEvent,
-                           MemoryPointEvent, CheckpointEvent, DeviceSampleEvent, EndEvent, ErrorEvent>;
+using Event =
+    std::variant<BeginEvent, ProgressEvent, StepEvent, TokenEvent, RowEvent, MemoryEvent, MemoryPointEvent,
+                 CheckpointEvent, DeviceSampleEvent, RankTimelineEvent, EndEvent, ErrorEvent>;
 
 std::string to_ndjson(const Event& event);       // one line, no newline
 Event event_from_ndjson(std::string_view line);  // throws PresetError; unknown events are an error

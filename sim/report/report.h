@@ -87,6 +87,16 @@ struct MemoryTimePoint {
 };
 
 // A finished training step.
+// What a pipeline stage does when: a pass of a micro-batch through a chunk, or a part of the optimizer.
+struct TimelineSlot {
+  std::int32_t stage = 0;
+  Phase phase{};                         // forward, backward (recompute with it) or optimizer
+  bool inputs = false, weights = false;  // which part of a backward pass in two
+  std::int32_t micro_batch = 0, chunk = 0;
+  Seconds start, end;
+  Seconds recompute;  // the part of a backward pass that repeats forward
+};
+
 struct StepResult {
   std::int64_t step = 0;  // from 1
   double loss = 0;        // mean over the step's tokens, nats

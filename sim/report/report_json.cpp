@@ -72,8 +72,7 @@ Json json_of(const Source& s) {
 
 void fields(auto& v, Like<Row> auto& r) {
   v.needed("id", r.id);
-  v.needed_word("phase", r.phase, phase_from_name,
-                "forward, recompute, backward, optimizer, prefill, decode");
+  v.needed_word("phase", r.phase, phase_from_name, kPhases);
   v("rank", r.rank);
   v.needed_word("kind", r.kind, op_kind_from_name, "the kinds of operations of a plan");
   v.needed("count", r.count);

@@ -3,6 +3,7 @@
 #include "app/cli/device_list.h"
 #include "app/gui/jobs/child_process.h"
 #include "app/gui/jobs/start_places.h"
+#include "app/gui/panels/pipeline.h"
 #include "app/gui/start_menu.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
@@ -161,3 +162,53 @@ TEST_CASE("a recording plays at Start as the run that it is of, event by event i
   CHECK(desktop.shell().document().scenario() == run.measured->source.scenario);
 }
 #endif
+
+TEST_CASE(
+    "ranks that Start runs are tracks beneath the predicted stages while they train, on the prediction's "
+    "axis") {
+  NullDesktop desktop(tiny(), {1600, 1000}, {}, RIDGEPOINT_PROGRAM);
+  sim::Scenario s = tiny();
+  s.workload.global_batch_size = 8;
+  s.strategy.tensor_parallel = s.strategy.pipeline_parallel = s.strategy.data_parallel = 2;
+  s.hardware.devices_per_node = 8;
+  desktop.shell().document().edit("2 x 2 x 2", s);
+  desktop.shell().commands().invoke("maximise.pipeline");
+  desktop.settle_studies();
+  REQUIRE(is_enabled(*desktop.shell().commands().find("run.start")));
+  desktop.shell().runs().choices.steps = 100000;
+  desktop.press(ImGuiKey_F5);
+  app::gui::Runs& runs = desktop.shell().runs();
+  std::int64_t first = 0;
+  while (runs.active()) {
+    desktop.frame();
+    const auto& tracks = runs.of(sim::Task::train).tracks;
+    if (!tracks) continue;
+    if (first == 0) first = tracks->step;
+    if (tracks->step > first) break;  // live: a later step came in place of the first
+  }
+  const app::gui::RunView run = runs.of(sim::Task::train);
+  CAPTURE(run.message);
+  REQUIRE(runs.active());
+  REQUIRE(run.tracks->of_rank.size() == 8);
+  for (std::size_t rank = 0; rank < 8; ++rank) {
+    const auto& slots = run.tracks->of_rank[rank];
+    CAPTURE(rank);
+    std::int64_t forward = 0, backward = 0;
+    bool in_order = true;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      forward += slots[i].phase == sim::Phase::forward ? 1 : 0;
+      backward += slots[i].phase == sim::Phase::backward ? 1 : 0;
+      in_order = in_order && slots[i].end >= slots[i].start && (i == 0 || slots[i].start >= slots[i - 1].end);
+      CHECK(slots[i].stage == slots.front().stage);
+    }
+    CHECK(in_order);
+    CHECK(forward == 4);  // micro-batches of a data-parallel rank
+    CHECK(backward == 4);
+  }
+  const std::string words = desktop.words();
+  CHECK_THAT(words, contains("Measured, step "));
+  CHECK_THAT(words, contains("8 ranks on "));
+  CHECK(desktop.state<app::gui::PipelineState>().duration >= run.tracks->duration.value);
+  desktop.press(ImGuiMod_Shift | ImGuiKey_F5);
+  while (runs.active()) desktop.frame();
+}

@@ -1,4 +1,6 @@
 // Strategies over several ranks against one rank: the ranks are threads of the test.
+#include "sim/plan/ranks.h"
+
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include "runtime/rank_trace.h"
 #include "runtime/thread_ranks.h"
 #include "runtime/train.h"
+#include "sim/cost/step_detail.h"
 #include "tests/runtime/random_strategy.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
@@ -326,6 +329,43 @@ TEST_CASE("A trace has a process for each rank, and in it all that the rank's st
     CHECK(names[rank] == "rank " + std::to_string(rank) + ", stage " + std::to_string(stage));
   }
   CHECK(earliest == 0);
+}
+
+TEST_CASE(
+    "While ranks train, each one's passes are told as events, and are those that its stage is planned to "
+    "run") {
+  const TemporaryFolder folder;
+  runtime::TrainSettings settings = settings_for(folder);
+  settings.steps = 2;
+  settings.tell_ranks = true;
+  sim::Model model = tests::small_llama();
+  model.num_hidden_layers = 4;
+  sim::Scenario s = tests::training(model, 16, 1, 8);
+  s.strategy.tensor_parallel = s.strategy.pipeline_parallel = s.strategy.data_parallel = 2;
+  on_node_of_eight(s);
+  std::map<std::int32_t, std::vector<sim::TimelineSlot>> told;
+  runtime::run_thread_ranks(8, [&](runtime::Transport& transport) {
+    runtime::Communicator communicator(transport);
+    runtime::train(s, tests::drawn(s.model), settings, communicator,
+                   [&](const sim::Event& event) {
+                     if (const auto* timeline = std::get_if<sim::RankTimelineEvent>(&event))
+                       told[timeline->rank] = timeline->slots;
+                   },
+                   {});
+  });
+  REQUIRE(told.size() == 8);
+  const std::vector<sim::TimelineSlot> planned = sim::pipeline_timeline(sim::make_plan(s), s.hardware);
+  for (const auto& [rank, slots] : told) {
+    CAPTURE(rank);
+    const std::int32_t stage = sim::place_of_rank(s.strategy, rank).pipeline;
+    const auto passes = [&](const std::vector<sim::TimelineSlot>& of) {
+      std::vector<std::tuple<sim::Phase, bool, std::int32_t, std::int32_t>> all;
+      for (const sim::TimelineSlot& slot : of)
+        if (slot.stage == stage) all.emplace_back(slot.phase, slot.weights, slot.micro_batch, slot.chunk);
+      return all;
+    };
+    CHECK(passes(slots) == passes(planned));
+  }
 }
 
 TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {

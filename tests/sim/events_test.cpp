@@ -34,6 +34,15 @@ TEST_CASE("an event is one line and reads back as the same line") {
     std::vector<Event> events = sim::events_of(random_report(random));
     events.push_back(sim::ProgressEvent{"calibrating", 3, 12, {4.1}});
     events.push_back(sim::CheckpointEvent{50, "run/checkpoint"});
+    const sim::TimelineSlot slot{.stage = 1,
+                                 .phase = sim::Phase::backward,
+                                 .weights = true,
+                                 .micro_batch = 3,
+                                 .chunk = 1,
+                                 .start = {0.25},
+                                 .end = {0.5},
+                                 .recompute = {0.125}};
+    events.push_back(sim::RankTimelineEvent{7, 3, 8, {slot, {}}});
     events.push_back(sim::ErrorEvent{"disk full", 6});
     for (const Event& event : events) {
       const std::string line = sim::to_ndjson(event);

@@ -3,6 +3,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "app/cli/scenario_flags.h"
 #include "app/gui/jobs/child_process.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
@@ -60,7 +61,7 @@ bool Calibrations::take_over() {
 }
 
 std::shared_ptr<const sim::Calibration> Calibrations::of(const sim::Hardware& hardware) {
-  if (here_ && hardware == here_->hardware) return here_;
+  if (here_ && cli::is_hardware_of(*here_, hardware)) return here_;
   if (hardware.name == sim::kThisMachine) return nullptr;
   const auto known = shipped_.find(hardware.name);
   if (known != shipped_.end()) return known->second;

@@ -20,9 +20,6 @@
 namespace app::gui {
 namespace {
 
-// What starts each rank here: more than cores take turns, and measure that.
-constexpr int kMostRanks = 64;
-
 sim::Bytes memory_here() {
   static const sim::Bytes bytes = runtime::physical_memory();
   return bytes;
@@ -59,9 +56,9 @@ std::string refusal_of(const sim::Scenario& s, const RunPlace& place) {
   std::vector<sim::Problem> problems = sim::validate(s);
   std::erase_if(problems, [](const sim::Problem& p) { return p.field.starts_with("hardware."); });
   if (!problems.empty()) return in_labels(problems.front()) + ".";
-  if (const int devices = s.strategy.devices(); devices > kMostRanks)
+  if (const int devices = s.strategy.devices(); devices > kMostRanksHere)
     return sim::format_count(devices) + " devices: a run on this machine starts a process for each, " +
-           sim::format_count(kMostRanks) + " at most.";
+           sim::format_count(kMostRanksHere) + " at most.";
   // Before anything is planned: weights alone tell of the largest.
   const int devices_with_memory = place.is_gpu() ? s.strategy.devices() : 1;
   const sim::Bytes available = {memory_at(s, place).value * devices_with_memory};
@@ -115,11 +112,7 @@ sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here, 
       scenario.hardware = sim::load_hardware_preset(preset);
     return scenario;
   }
-  if (scenario.strategy.devices() > 1) {
-    scenario.hardware.devices_per_node = scenario.strategy.devices();
-    if (scenario.hardware.node_link.value == 0)
-      scenario.hardware.node_link = {scenario.hardware.memory_bandwidth.value / 4};
-  }
+  cli::link_ranks(scenario);
   return scenario;
 }
 

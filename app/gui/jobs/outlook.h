@@ -11,6 +11,9 @@
 
 namespace app::gui {
 
+// What starts each rank on this machine: more than cores take turns, and measure that.
+inline constexpr int kMostRanksHere = 64;
+
 struct StartQuestion {
   sim::Scenario scenario;
   std::int64_t steps = 0;                        // of training

@@ -1,5 +1,6 @@
 #include "app/gui/jobs/run_state.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -60,6 +61,7 @@ void RunState::apply(const sim::Event& event) {
                         "step " + sim::format_count(e.step) + ": checkpoint written, " + e.file);
                  },
                  [](const sim::DeviceSampleEvent&) {},
+                 [this](const sim::RankTimelineEvent& e) { rank_timeline(e); },
                  [this](const sim::EndEvent& e) {
                    rows_changed();
                    view_.message = e.message;
@@ -115,6 +117,20 @@ void RunState::token(const sim::TokenResult& token) {
   seconds_so_far_ += token.duration.value;
   view_.left = {seconds_so_far_ / static_cast<double>(view_.done) *
                 static_cast<double>(view_.planned - view_.done)};
+}
+
+void RunState::rank_timeline(const sim::RankTimelineEvent& event) {
+  // As many as a run here starts; a file may say anything.
+  constexpr std::int32_t kMostRanks = 4096;
+  if (event.ranks < 1 || event.ranks > kMostRanks || event.rank < 0 || event.rank >= event.ranks) return;
+  if (coming_.step != event.step || coming_.of_rank.size() != static_cast<std::size_t>(event.ranks)) {
+    coming_ = {
+        event.step, std::vector<std::vector<sim::TimelineSlot>>(static_cast<std::size_t>(event.ranks)), {}};
+    told_ranks_ = 0;
+  }
+  coming_.of_rank[static_cast<std::size_t>(event.rank)] = event.slots;
+  for (const sim::TimelineSlot& slot : event.slots) coming_.duration = std::max(coming_.duration, slot.end);
+  if (++told_ranks_ == event.ranks) view_.tracks = std::make_shared<const RankTracks>(coming_);
 }
 
 void RunState::stopping() {

@@ -22,6 +22,13 @@ struct LogLine {
   std::string text;
 };
 
+// When each rank's passes ran in a step.
+struct RankTracks {
+  std::int64_t step = 0;
+  std::vector<std::vector<sim::TimelineSlot>> of_rank;
+  sim::Seconds duration;  // until the last of them ended
+};
+
 struct RunView {
   RunPhase phase = RunPhase::none;
   sim::Task task = sim::Task::train;
@@ -30,6 +37,7 @@ struct RunView {
   std::shared_ptr<const sim::Report> predicted;
   std::shared_ptr<const sim::Comparison> comparison;   // of the two, once rows have been measured
   Series loss, gradient_norm, tokens_per_second, mfu;  // over steps; of a generation over tokens (no loss)
+  std::shared_ptr<const RankTracks> tracks;  // of the newest step that all ranks told of; null: none
   std::string text;                                    // generated so far
   sim::Seconds time_to_first_token;                    // 0: not yet
   std::int64_t done = 0, planned = 0;                  // steps or tokens
@@ -65,6 +73,7 @@ class RunState {
   void begin(const sim::Source& source, std::int64_t planned);
   void step(const sim::StepResult& step);
   void token(const sim::TokenResult& token);
+  void rank_timeline(const sim::RankTimelineEvent& event);
   void rows_changed() { rows_are_new_ = true; }
   void note(LogLine::Kind kind, std::string text);
   // The report, the comparison and the view's link to them are remade only when rows or memory changed.
@@ -74,6 +83,8 @@ class RunState {
   sim::Report report_;
   mutable RunView view_;
   mutable bool rows_are_new_ = false;
+  RankTracks coming_;            // until all ranks have told
+  std::int32_t told_ranks_ = 0;  // of it
   double seconds_so_far_ = 0;
 };
 

@@ -27,7 +27,7 @@ using Context = ContextWith<PipelineState>;
 
 // What is narrower is merged: pixels, and where rows are so many that they are thin.
 constexpr float kLeastBar = 2, kLeastBarOfMany = 3;
-constexpr int kManyRows = 32;
+constexpr std::size_t kManyRows = 32;
 constexpr int kMostMemoryLines = 16;
 
 // What a slot is drawn as.
@@ -130,10 +130,13 @@ struct Frame {
 
 class Gantt {
  public:
-  Gantt(const Context& context, const StepView& step, const Frame& frame)
+  // A row each: of a stage's slots, or of a rank's.
+  using Rows = std::vector<std::span<const sim::TimelineSlot>>;
+
+  Gantt(const Context& context, Rows rows, const Frame& frame)
       : look_(context.look),
         c_(look_.color()),
-        step_(step),
+        rows_(std::move(rows)),
         frame_(frame),
         by_phase_(context.state.coloring == PipelineColoring::phase),
         micro_batches_(micro_batches_of(context.prediction.scenario)),
@@ -151,12 +154,12 @@ class Gantt {
       kinds[kRecompute] += width * again;
       kinds[kind_of(slot)] += width * (1 - again);
     };
-    for (int stage = 0; stage < step_.stages; ++stage) {
-      const auto slots = step_.slots_of(stage);
-      const float top = frame_.top + frame_.row * static_cast<float>(stage) + inset;
-      const float bottom = frame_.top + frame_.row * static_cast<float>(stage + 1) - inset;
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      const auto slots = rows_[row];
+      const float top = frame_.top + frame_.row * static_cast<float>(row) + inset;
+      const float bottom = frame_.top + frame_.row * static_cast<float>(row + 1) - inset;
       bars_.clear();
-      merge_bars(slots, frame_.begin, frame_.end, step_.stages > kManyRows ? kLeastBarOfMany : kLeastBar,
+      merge_bars(slots, frame_.begin, frame_.end, rows_.size() > kManyRows ? kLeastBarOfMany : kLeastBar,
                  pixel_of, weigh, bars_);
       for (const Bar& bar : bars_) {
         if (bar.index == kMerged)
@@ -208,7 +211,7 @@ class Gantt {
 
   const Look& look_;
   const Palette& c_;
-  const StepView& step_;
+  Rows rows_;
   Frame frame_;
   bool by_phase_;
   int micro_batches_;
@@ -428,6 +431,76 @@ std::vector<LegendEntry> memory_legend_of(const Context& context, const StepView
   return entries;
 }
 
+// Of the newest step that all ranks told of, where the run is of what is predicted but for where and in which
+// type; null otherwise.
+const RankTracks* tracks_of(const Context& context) {
+  const RunView& run = context.run();
+  if (!run.tracks || !run.measured) return nullptr;
+  const sim::Scenario& ran = run.measured->source.scenario;
+  const sim::Scenario& predicted = context.prediction.scenario;
+  sim::Workload workload = ran.workload;
+  workload.dtype = predicted.workload.dtype;
+  const bool same =
+      ran.model == predicted.model && ran.strategy == predicted.strategy && workload == predicted.workload;
+  return same ? run.tracks.get() : nullptr;
+}
+
+// Beneath the predicted stages, on their axis: what each rank did.
+void draw_tracks(const Context& context, const RankTracks& tracks, const ScaleUnit& time, ImVec2 size,
+                 float gutter) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  PipelineState& scope = context.state;
+  const RunView& run = context.run();
+  const float begin = ImGui::GetCursorPosY();
+  const std::string& predicted_of = context.prediction.scenario.hardware.name;
+  const bool elsewhere = run.measured->source.scenario.hardware.name != predicted_of;
+  std::string words = "Measured, step " + sim::format_count(tracks.step) + ": " +
+                      sim::format_count(static_cast<std::int64_t>(tracks.of_rank.size())) + " ranks on " +
+                      run.measured->source.device;
+  if (elsewhere) words += "; predicted: " + predicted_of;
+  const float button =
+      elsewhere ? text_size_of(look, TextRole::body, "Predict this machine").x + look.px(24) : 0;
+  text_fitted(look, TextRole::caption, c.measured, words, size.x + gutter - button);
+  if (elsewhere) {
+    ImGui::SameLine();
+    if (ImGui::SmallButton("Predict this machine")) context.invoke("hardware.this-machine");
+  }
+  const auto rows = static_cast<int>(tracks.of_rank.size());
+  const float height = std::max(look.px(30), size.y - (ImGui::GetCursorPosY() - begin));
+  constexpr ImPlotFlags flags = ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame;
+  if (!ImPlot::BeginPlot("##tracks", {size.x, height}, flags)) return;
+  set_up_time(scope, time, false);
+  ImPlot::SetupAxis(ImAxis_Y1, "rank",
+                    ImPlotAxisFlags_Invert | ImPlotAxisFlags_Lock | ImPlotAxisFlags_NoHighlight |
+                        ImPlotAxisFlags_NoGridLines | ImPlotAxisFlags_NoTickMarks);
+  ImPlot::SetupAxisLimits(ImAxis_Y1, -0.5, rows - 0.5, ImPlotCond_Always);
+  const int every = std::max(1, static_cast<int>(std::ceil(look.px(14) * static_cast<float>(rows) / height)));
+  std::vector<double> ticks;
+  for (int rank = 0; rank < rows; rank += every) ticks.push_back(rank);
+  label_axis(ImAxis_Y1);
+  ImPlot::SetupAxisTicks(ImAxis_Y1, ticks.data(), static_cast<int>(ticks.size()));
+  ImPlot::PushPlotClipRect();
+  const Frame frame = frame_of_plot(rows);
+  const float bottom = frame.top + frame.row * static_cast<float>(rows);
+  ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, frame.top}, {frame.right, bottom}, c.raised);
+  Gantt(context, {tracks.of_rank.begin(), tracks.of_rank.end()}, frame).draw();
+  draw_cursor(look, frame, scope.cursor, bottom);
+  ImPlot::PopPlotClipRect();
+  take_hand(scope);
+  ImPlot::EndPlot();
+  if (gutter <= 0) return;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  for (int rank = 0; rank < rows; rank += every) {
+    const auto& slots = tracks.of_rank[static_cast<std::size_t>(rank)];
+    if (slots.empty()) continue;
+    const float middle = frame.top + frame.row * (static_cast<float>(rank) + 0.5f);
+    draw_text(list, look, TextRole::number, {frame.right + look.px(10), middle}, c.dim,
+              fitted(look, TextRole::number, "stage " + std::to_string(slots.front().stage), gutter),
+              {0, 0.5f});
+  }
+}
+
 void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -444,7 +517,10 @@ void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
   const float legends =
       legend_height(look, phases, room.x) + legend_height(look, classes, room.x) + 3 * spacing;
   const float plots = std::max(look.px(60), room.y - legends);
-  const float gantt_height = std::floor(plots * (step.stages > 1 ? 0.56f : 0.3f));
+  const RankTracks* const tracks = tracks_of(context);
+  const float tracks_height = tracks ? std::floor(plots * 0.42f) : 0;
+  const float gantt_height =
+      std::floor((plots - tracks_height) * (step.stages > 1 ? (tracks ? 0.5f : 0.56f) : 0.3f));
 
   const TextScope axes(look, TextRole::caption);
   const bool aligned = ImPlot::BeginAlignedPlots("step");
@@ -468,7 +544,9 @@ void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
     const float bottom = frame.top + frame.row * static_cast<float>(step.stages);
     // Waiting is what shows through.
     ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, frame.top}, {frame.right, bottom}, c.raised);
-    Gantt(context, step, frame).draw();
+    Gantt::Rows rows;
+    for (int stage = 0; stage < step.stages; ++stage) rows.push_back(step.slots_of(stage));
+    Gantt(context, std::move(rows), frame).draw();
     draw_cursor(look, frame, scope.cursor, bottom);
     ImPlot::PopPlotClipRect();
     take_hand(scope);
@@ -481,8 +559,9 @@ void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
     if (gutter > 0) draw_moment(context, step, frame, left, gutter, bytes);
   }
   draw_legend(look, phases, room.x);
+  if (tracks) draw_tracks(context, *tracks, time, {plot_width, tracks_height - spacing}, gutter);
   bool whole = hovered_stage >= 0 && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left);
-  const float memory_height = std::max(look.px(40), plots - gantt_height);
+  const float memory_height = std::max(look.px(40), plots - gantt_height - tracks_height);
   if (ImPlot::BeginPlot("##memory", {plot_width, memory_height}, flags)) {
     set_up_time(scope, time, true);
     ImPlot::SetupAxis(ImAxis_Y1, bytes.name, ImPlotAxisFlags_Lock | ImPlotAxisFlags_NoHighlight);
@@ -555,12 +634,18 @@ void draw(const Context& context) {
   draw_controls(context);
   if (draw_missing_prediction(context)) return;
   if (!step) return draw_empty_state(context, "Predicting", "The step's timeline is on its way.");
-  if (scope.duration != step->duration.value || context.frozen) {
-    scope.duration = scope.end = step->duration.value;
+  const RankTracks* const tracks = tracks_of(context);
+  const double longer = std::max(step->duration.value, tracks ? tracks->duration.value : 0);
+  if (scope.predicted != step->duration.value || context.frozen) {
+    scope.predicted = step->duration.value;
+    scope.duration = scope.end = longer;
     scope.begin = 0;
     scope.cursor = step->peak_time.value;
     scope.stage = step->fullest_stage;
   }
+  // The whole step stays the whole step while measured ones come in.
+  if (scope.end >= scope.duration || scope.end > longer) scope.end = longer;
+  scope.duration = longer;
   scope.stage = std::clamp(scope.stage, 0, step->stages - 1);
   draw_bubble(context, *step);
   draw_plots(context, *step, ImGui::GetContentRegionAvail());
@@ -581,7 +666,7 @@ std::vector<Figure> figures(const Context& context) {
   }
   const PipelineState& scope = context.state;
   const double duration = step.duration.value;
-  if (scope.duration == duration && (scope.begin > 0 || scope.end < duration) && scope.end > scope.begin)
+  if (scope.predicted == duration && (scope.begin > 0 || scope.end < duration) && scope.end > scope.begin)
     timeline.seen = FigureRange{scope.begin, scope.end};
   FigurePlot memory{{"time", Measure::seconds}, {"live memory", Measure::bytes}, {}};
   memory.x.seen = timeline.seen;
@@ -592,7 +677,19 @@ std::vector<Figure> figures(const Context& context) {
     memory.curves.push_back(std::move(curve));
     if (memory.curves.size() >= static_cast<std::size_t>(kMostMemoryLines)) break;
   }
-  return {{"A training step", std::move(timeline)}, {"Memory of each stage", std::move(memory)}};
+  std::vector<Figure> all = {{"A training step", std::move(timeline)},
+                             {"Memory of each stage", std::move(memory)}};
+  if (const RankTracks* const tracks = tracks_of(context)) {
+    FigureTimeline ranks;
+    for (std::size_t rank = 0; rank < tracks->of_rank.size(); ++rank) {
+      ranks.rows.push_back("rank " + std::to_string(rank));
+      for (const sim::TimelineSlot& slot : tracks->of_rank[rank])
+        ranks.spans.push_back({rank, describe(slot, chunks), std::string(kKindNames[kind_of(slot)]),
+                               kind_color(c, kind_of(slot)), slot.start.value, slot.end.value});
+    }
+    all.push_back({"Measured, each rank", std::move(ranks)});
+  }
+  return all;
 }
 
 }  // namespace
