@@ -14,63 +14,64 @@ struct Undisturbed {
   explicit Undisturbed(Interference) {}
 };
 
+using InLanes = std::array<bool, kLanes>;
+
 // By how much a group of micro-batches moves what a machine saves of its state, lane by lane. The first
-// `deciding` ones may not fall behind.
+// `deciding` times may not fall behind.
 class Pace {
  public:
-  // Whether the deciding ones have all moved by as much, and none of the others by more.
-  bool is_even(const std::vector<Lanes>& before, const std::vector<Lanes>& now, std::size_t deciding) {
-    pace_ = now.front() - before.front();
-    rounding_ = pace_ * kRounding;
-    deciding_ = deciding;
+  Pace(const std::vector<Lanes>& before, const std::vector<Lanes>& now, std::size_t deciding)
+      : before_(before),
+        now_(now),
+        deciding_(deciding),
+        pace_(now.front() - before.front()),
+        rounding_(pace_ * kRounding) {}
+
+  // Where the deciding ones have all moved by as much, and none of the others by more.
+  InLanes is_even() const {
     Lanes uneven{};
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      const Lanes more = now[i] - before[i] - pace_;
-      uneven = larger(uneven, (i < deciding ? larger(more, Lanes{} - more) : more) - rounding_);
+    for (std::size_t i = 0; i < now_.size(); ++i) {
+      const Lanes more = moved(i) - pace_;
+      uneven = larger(uneven, (i < deciding_ ? larger(more, Lanes{} - more) : more) - rounding_);
     }
-    return is_zero(uneven);
+    return are_zero(uneven);
   }
   // What fell behind, as if it had never been.
-  void lower_those_behind(const std::vector<Lanes>& before, const std::vector<Lanes>& now,
-                          std::vector<Lanes>& lowered) const {
+  void lower_those_behind(std::vector<Lanes>& lowered) const {
     constexpr double kFar = 1e9;
-    lowered = now;
-    for (std::size_t i = deciding_; i < now.size(); ++i)
-      lowered[i] = where_less(now[i] - before[i], pace_ - rounding_, now[i] - pace_ * kFar, now[i]);
+    lowered = now_;
+    for (std::size_t i = deciding_; i < now_.size(); ++i)
+      lowered[i] = where_less(moved(i), pace_ - rounding_, now_[i] - pace_ * kFar, now_[i]);
   }
-  // Whether a group after `lowered` has moved all others by as much.
-  bool goes_on(const std::vector<Lanes>& before, const std::vector<Lanes>& now,
-               const std::vector<Lanes>& after_lowered) const {
+  // Where a group after those that were lowered has moved all others by as much.
+  InLanes goes_on(const std::vector<Lanes>& after_lowered) const {
     Lanes uneven{};
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      const Lanes less = now[i] + pace_ - after_lowered[i] - rounding_;
-      uneven = larger(
-          uneven, i < deciding_ ? less : where_less(now[i] - before[i], pace_ - rounding_, Lanes{}, less));
+    for (std::size_t i = 0; i < now_.size(); ++i) {
+      const Lanes less = now_[i] + pace_ - after_lowered[i] - rounding_;
+      uneven = larger(uneven, i < deciding_ ? less : where_less(moved(i), pace_ - rounding_, Lanes{}, less));
     }
-    return is_zero(uneven);
+    return are_zero(uneven);
   }
-  // So many further groups. What is behind goes on at its own pace, or follows the others.
-  void add(const std::vector<Lanes>& before, const std::vector<Lanes>& after_lowered, double groups,
-           std::vector<Lanes>& now) const {
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      const Lanes own = now[i] - before[i], moved = now[i] + pace_ * groups;
-      now[i] =
-          i < deciding_
-              ? moved
-              : where_less(own, pace_ - rounding_,
-                           larger(now[i] + own * groups, after_lowered[i] + pace_ * (groups - 1)), moved);
-    }
+  // Time i so many groups later. What is behind goes on at its own pace, or follows the others.
+  Lanes later(std::size_t i, double groups, const std::vector<Lanes>& after_lowered) const {
+    const Lanes even = now_[i] + pace_ * groups;
+    if (i < deciding_) return even;
+    const Lanes behind = larger(now_[i] + moved(i) * groups, after_lowered[i] + pace_ * (groups - 1));
+    return where_less(moved(i), pace_ - rounding_, behind, even);
   }
 
  private:
   static constexpr double kRounding = 1e-9;
-  static bool is_zero(const Lanes& lanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane)
-      if (lane_of(lanes, lane) > Seconds{}) return false;
-    return true;
+  Lanes moved(std::size_t i) const { return now_[i] - before_[i]; }
+  static InLanes are_zero(const Lanes& lanes) {
+    InLanes zero{};
+    for (std::size_t lane = 0; lane < kLanes; ++lane) zero[lane] = !(lane_of(lanes, lane) > Seconds{});
+    return zero;
   }
+
+  const std::vector<Lanes>&before_, &now_;
+  std::size_t deciding_;
   Lanes pace_, rounding_;
-  std::size_t deciding_ = 0;
 };
 
 }  // namespace
@@ -214,28 +215,44 @@ void SlotOrder::run_segment(const SlotSegment& segment, Machine<true>& m,
 // F, moves by c where they all move by c, and is never earlier where one of them is later. So where F(x) is
 // x + c, each further group adds c. Some may fall behind (what few exchanges wait for, a host that is
 // ahead): where no time of F(x) is later than x + c, and F gives x + c to all others even if these had never
-// been, F^n(x) is x + n c for the others: not later by the former, not earlier by the latter.
+// been, F^n(x) is x + n c for the others: not later by the former, not earlier by the latter. A lane is known
+// by its own times alone, so that it ends the same whatever runs beside it.
 template <bool kHost>
 void SlotOrder::repeat_group(Machine<kHost>& m, const TransferTimes& transfers) const {
-  thread_local std::vector<Lanes> before, now, lowered;  // kept from one run to the next
+  thread_local std::vector<Lanes> before, now, lowered, ends;  // kept from one run to the next
+  InLanes known{};
+  const auto keep = [&](const InLanes& lanes, const auto& end_of) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      if (!lanes[lane] || std::exchange(known[lane], true)) continue;
+      for (std::size_t i = 0; i < ends.size(); ++i) set_lane(ends[i], lane, lane_of(end_of(i), lane));
+    }
+  };
   m.save(before);
+  ends.resize(before.size());
   for (std::int32_t left = events_.repeats; left > 0;) {
     run_segment(events_.group, m, transfers);
     m.save(now);
-    if (--left == 0) return;
-    Pace pace;
-    if (pace.is_even(before, now, m.clocks.size() + m.carried.size())) {
-      pace.lower_those_behind(before, now, lowered);
+    if (--left == 0) break;
+    const Pace pace(before, now, m.clocks.size() + m.carried.size());
+    InLanes even = pace.is_even();
+    for (std::size_t lane = 0; lane < kLanes; ++lane) even[lane] = even[lane] && !known[lane];
+    if (std::ranges::find(even, true) != even.end()) {
+      pace.lower_those_behind(lowered);
       m.restore(lowered);
       run_segment(events_.group, m, transfers);
       m.save(lowered);
-      const bool goes_on = pace.goes_on(before, now, lowered);
-      if (goes_on) pace.add(before, lowered, left, now);
+      const InLanes goes_on = pace.goes_on(lowered);
+      for (std::size_t lane = 0; lane < kLanes; ++lane) even[lane] = even[lane] && goes_on[lane];
+      keep(even, [&](std::size_t i) { return pace.later(i, left, lowered); });
+      if (std::ranges::find(known, false) == known.end()) break;
       m.restore(now);
-      if (goes_on) return;
     }
     before.swap(now);
   }
+  InLanes all;
+  all.fill(true);
+  keep(all, [&](std::size_t i) { return now[i]; });
+  m.restore(ends);
 }
 
 template <bool kHost>
@@ -253,7 +270,7 @@ void SlotOrder::run_some(std::span<const PipelinePasses> runs, std::span<const s
   for (std::size_t lane = 0; lane < kLanes; ++lane)
     m.set(lane, runs[std::min(lane, runs.size() - 1)], events_.kinds);
   run_segment(events_.head, m, transfers);
-  repeat_group(m, transfers);
+  if (events_.repeats > 0) repeat_group(m, transfers);
   run_segment(events_.tail, m, transfers);
   for (std::size_t lane = 0; lane < runs.size(); ++lane)
     for (const auto& c : m.clocks) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -56,10 +57,7 @@ double perplexity(const runtime::ModelSource& source, const sim::Workload& workl
   return std::exp(sum / static_cast<double>(tokens.size() - 1));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  runtime::restart_with_short_waiting(argv);
+int measure(int argc, char** argv) {
   const bool as_stored = argc > 1 && std::string_view(argv[1]) == "--as-stored";
   if (as_stored) --argc, ++argv;
   if (argc < 3) {
@@ -110,4 +108,16 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  runtime::restart_with_short_waiting(argv);
+  try {
+    return measure(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 4;
+  }
 }

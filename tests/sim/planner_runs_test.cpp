@@ -101,10 +101,10 @@ TEST_CASE("runs of a pipeline beside each other end to the bit as each does alon
   RandomTimes random(5);
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev"})
     for (const bool hosts : {false, true}) {
-      constexpr std::int32_t kStages = 4;
-      const int chunks = schedule_problems(schedule, kStages, 2, 16).empty() ? 2 : 1;
-      const Schedule slots = make_schedule(schedule, kStages, chunks, 16);
-      const SlotOrder order(every_slot(slots));
+      constexpr std::int32_t kStages = 4, kMicroBatches = 48;  // several groups
+      const int chunks = schedule_problems(schedule, kStages, 2, kMicroBatches).empty() ? 2 : 1;
+      const SlotEvents slots = slots_in_groups(schedule, kStages, chunks, kMicroBatches);
+      const SlotOrder order(slots);
       const auto at = static_cast<std::size_t>(slots.stages * slots.chunks);
       std::vector<std::size_t> piece_of;
       for (std::size_t i = 0; i < at; ++i) piece_of.push_back(i % 3);
