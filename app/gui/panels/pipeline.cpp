@@ -88,7 +88,7 @@ void draw_controls(const Context& context) {
     refusals.push_back(choices.back().scenario ? "" : choices.back().refusal);
   }
   // 1f1b with chunks is interleaved: both names mean it, and the second says it.
-  const std::string_view now =
+  const std::string now =
       strategy.schedule == "1f1b" && strategy.virtual_pipeline > 1 ? "interleaved" : strategy.schedule;
   const auto current = static_cast<std::size_t>(std::find(names.begin(), names.end(), now) - names.begin());
   if (const auto picked = segmented(look, "schedule", current, names, 0, refusals))
