@@ -11,6 +11,8 @@ using kernels::cpu::Columns;
 // out's columns of R rows += scale * inp (R, C).
 void add_columns(const Context& context, Tensor out, ConstTensor inp, float scale, std::int64_t R,
                  Columns columns);
+// out's columns of R rows = inp (R, C).
+void put_columns(const Context& context, Tensor out, ConstTensor inp, std::int64_t R, Columns columns);
 // out (R, C) = scale * inp's columns of R rows.
 void take_columns(const Context& context, Tensor out, ConstTensor inp, float scale, std::int64_t R,
                   Columns columns);

@@ -108,6 +108,11 @@ void Gpu::zero(std::byte* memory, std::int64_t bytes) {
   check(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), implementation_->stream));
 }
 
+void Gpu::zero_rows(std::byte* memory, std::int64_t stride, std::int64_t width, std::int64_t rows) {
+  check(cudaMemset2DAsync(memory, static_cast<std::size_t>(stride), 0, static_cast<std::size_t>(width),
+                          static_cast<std::size_t>(rows), implementation_->stream));
+}
+
 std::byte* Gpu::allocate_on_host(std::int64_t bytes) {
   void* memory = nullptr;  // at the same address on the host and on the device (unified addressing)
   check(cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocMapped));
@@ -124,9 +129,9 @@ void Gpu::wait_for(std::size_t index) {
 
 void Gpu::copy_rows(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
                     std::int64_t width, std::int64_t rows) {
-  check(cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_stride), from, static_cast<std::size_t>(from_stride),
-                          static_cast<std::size_t>(width), static_cast<std::size_t>(rows),
-                          cudaMemcpyDeviceToDevice, implementation_->stream));
+  check(cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_stride), from,
+                          static_cast<std::size_t>(from_stride), static_cast<std::size_t>(width),
+                          static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, implementation_->stream));
 }
 
 // The events of an aside are recorded again and again: who waits for one waits for its last record.

@@ -39,6 +39,8 @@ class Gpu {
   void copy_to_device(std::byte* to, std::span<const std::byte> from);
   void copy_from_device(std::span<std::byte> to, const std::byte* from);
   void zero(std::byte* memory, std::int64_t bytes);  // in the stream
+  // The first `width` bytes of rows that are `stride` bytes long.
+  void zero_rows(std::byte* memory, std::int64_t stride, std::int64_t width, std::int64_t rows);
 
   // Memory of the host that kernels write as well; the host sees it once a later stamp has been waited for.
   static std::byte* allocate_on_host(std::int64_t bytes);

@@ -2,6 +2,7 @@
 // and each column belongs to one of its threads, which keeps the column's share of the weights' gradients: in
 // registers, or in shared memory where a row is too wide for them.
 #include <algorithm>
+#include <initializer_list>
 
 #include "kernels/cuda/early_start.h"
 #include "kernels/cuda/norm.h"
@@ -24,7 +25,7 @@ CUDA_DEVICE void load_gain(float (&gain)[Width], const T* weight, std::int64_t c
 template <class T, int Width, bool Layer>
 CUDA_KERNEL(kThreads)
 norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, const T* weight, const T* bias,
-                    float eps, std::int64_t C) {
+                    float eps, std::int64_t C, RowStrides strides) {
   let_next_kernel_begin();
   wait_for_kernel_before();
   const std::int64_t row = block_index().x;
@@ -36,7 +37,7 @@ norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, cons
   float sum = 0;
   for (std::int64_t c = first; c < C; c += stride) {
     float x[Width];
-    load<Width>(x, inp + row * C + c);
+    load<Width>(x, inp + row * strides.inp + c);
 #pragma unroll
     for (int w = 0; w < Width; ++w) {
       values[c + w] = x[w];
@@ -64,7 +65,7 @@ norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, cons
     if (Layer && bias != nullptr) load<Width>(shift, bias + c);
 #pragma unroll
     for (int w = 0; w < Width; ++w) gain[w] = (values[c + w] - mean) * rstd * gain[w] + shift[w];
-    store<Width>(out + row * C + c, gain);
+    store<Width>(out + row * strides.out + c, gain);
   }
 }
 
@@ -75,12 +76,14 @@ struct Columns {
 };
 
 // partial_dweight, partial_dbias (blocks, C); the latter for Layer. C <= Vectors * Width * block size. A row
-// is read once. Shared memory: two partial sums for each warp.
-template <class T, int Width, int Vectors, bool Layer>
+// is read once. Shared memory: two partial sums for each warp. Strided: rows may be columns of wider ones;
+// where they are not, one stride for all saves the registers with which only three blocks fit.
+template <class T, int Width, int Vectors, bool Layer, bool Strided>
 CUDA_KERNEL(kThreads)
 norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, const T* dout, const T* inp,
                      const T* weight, const float* mean_in, const float* rstd_in, std::int64_t R,
-                     std::int64_t C) {
+                     std::int64_t C, RowStrides strides) {
+  if constexpr (!Strided) strides = {C, C, C};
   float* const partials = shared_memory<float>();
   const std::int64_t first = static_cast<std::int64_t>(thread_index()) * Width;
   const std::int64_t stride = static_cast<std::int64_t>(block_size()) * Width;
@@ -97,8 +100,8 @@ norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, cons
       const std::int64_t c = first + v * stride;
       if (c >= C) continue;
       float gradient[Width], x[Width], gain[Width];
-      load<Width>(gradient, dout + row * C + c);
-      load<Width>(x, inp + row * C + c);
+      load<Width>(gradient, dout + row * strides.out + c);
+      load<Width>(x, inp + row * strides.inp + c);
       load_gain(gain, weight, c);
 #pragma unroll
       for (int w = 0; w < Width; ++w) {
@@ -117,11 +120,11 @@ norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, cons
       const std::int64_t c = first + v * stride;
       if (c >= C) continue;
       float total[Width];
-      load<Width>(total, dinp + row * C + c);
+      load<Width>(total, dinp + row * strides.dinp + c);
 #pragma unroll
       for (int w = 0; w < Width; ++w)
         total[w] += rstd * (scaled.of[v][w] - scaled_mean - normed.of[v][w] * slope);
-      store<Width>(dinp + row * C + c, total);
+      store<Width>(dinp + row * strides.dinp + c, total);
     }
   }
   const std::int64_t mine = static_cast<std::int64_t>(block_index().x) * C;
@@ -143,7 +146,7 @@ template <class T, int Width, bool Layer>
 CUDA_KERNEL(kThreads)
 wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, const T* dout, const T* inp,
                           const T* weight, const float* mean_in, const float* rstd_in, std::int64_t R,
-                          std::int64_t C) {
+                          std::int64_t C, RowStrides strides) {
   float* const dweight = shared_memory<float>();
   float* const dbias = dweight + C;
   float* const partials = dweight + (Layer ? 2 : 1) * C;
@@ -163,8 +166,8 @@ wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias,
     float sum_scaled = 0, sum_slope = 0;
     for (std::int64_t c = first; c < C; c += stride) {
       float gradient[Width], x[Width], gain[Width];
-      load<Width>(gradient, dout + row * C + c);
-      load<Width>(x, inp + row * C + c);
+      load<Width>(gradient, dout + row * strides.out + c);
+      load<Width>(x, inp + row * strides.inp + c);
       load_gain(gain, weight, c);
 #pragma unroll
       for (int w = 0; w < Width; ++w) {
@@ -180,16 +183,16 @@ wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias,
     const float slope = block_sum(sum_slope, partials + kWarps) * per_column;
     for (std::int64_t c = first; c < C; c += stride) {
       float gradient[Width], x[Width], gain[Width], total[Width];
-      load<Width>(gradient, dout + row * C + c);
-      load<Width>(x, inp + row * C + c);
+      load<Width>(gradient, dout + row * strides.out + c);
+      load<Width>(x, inp + row * strides.inp + c);
       load_gain(gain, weight, c);
-      load<Width>(total, dinp + row * C + c);
+      load<Width>(total, dinp + row * strides.dinp + c);
 #pragma unroll
       for (int w = 0; w < Width; ++w) {
         const float normed = (x[w] - mean) * rstd;
         total[w] += rstd * (gradient[w] * gain[w] - scaled_mean - normed * slope);
       }
-      store<Width>(dinp + row * C + c, total);
+      store<Width>(dinp + row * strides.dinp + c, total);
     }
   }
   const std::int64_t mine = static_cast<std::int64_t>(block_index().x) * C;
@@ -201,8 +204,8 @@ wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias,
     }
 }
 
-// total (C) += (or =) the sum of partials (blocks, C), block after block. A warp's 32 columns are summed by all
-// warps of the block, each taking every kAddingWarps-th partial, several on their way at a time; shared
+// total (C) += (or =) the sum of partials (blocks, C), block after block. A warp's 32 columns are summed by
+// all warps of the block, each taking every kAddingWarps-th partial, several on their way at a time; shared
 // memory holds (kAddingWarps, 32) floats.
 constexpr int kAddingWarps = 32, kAddingThreads = kAddingWarps * kWarp;
 template <class G>
@@ -248,10 +251,23 @@ template <class T>
 bool vectors_fit(std::int64_t C) {
   return C % kVector<T> == 0;
 }
+// The same of rows that may be columns of wider ones.
+template <class T>
+bool vectors_fit(std::int64_t C, const RowStrides& strides, std::initializer_list<const void*> tensors) {
+  return vectors_fit<T>(C) && vectors_fit<T>(strides.inp) && vectors_fit<T>(strides.out) &&
+         vectors_fit<T>(strides.dinp) && std::all_of(tensors.begin(), tensors.end(), is_vector_aligned);
+}
+
+RowStrides known(RowStrides strides, std::int64_t C) {
+  for (std::int64_t* const stride : {&strides.inp, &strides.out, &strides.dinp})
+    if (*stride == 0) *stride = C;
+  return strides;
+}
 
 template <bool Layer>
 void forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
-             ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C) {
+             ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C,
+             const RowStrides& strides) {
   with_type(inp.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {
       start_early(context,
@@ -259,9 +275,10 @@ void forward(const Context& context, Tensor out, float* mean, float* rstd, Const
                    .threads = threads_for(ceil_div(C, Width), kThreads),
                    .shared_bytes = static_cast<std::size_t>(C + kWarps) * sizeof(float)},
                   norm_forward_kernel<T, Width, Layer>, out.as<T>(), mean, rstd, inp.as<T>(), weight.as<T>(),
-                  bias.as<T>(), eps, C);
+                  bias.as<T>(), eps, C, strides);
     };
-    vectors_fit<T>(C) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
+    vectors_fit<T>(C, strides, {out.data, inp.data}) ? launch.template operator()<kVector<T>>()
+                                                     : launch.template operator()<1>();
   });
 }
 
@@ -287,7 +304,7 @@ int backward_blocks(std::int64_t R, int threads) {
 template <bool Layer>
 void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,
               ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd, std::int64_t R,
-              std::int64_t C) {
+              std::int64_t C, const RowStrides& strides) {
   int blocks = 0;
   float *partial_dweight = nullptr, *partial_dbias = nullptr;
   with_type(inp.type, [&]<class T>(T) {
@@ -302,19 +319,26 @@ void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias,
                .threads = threads,
                .shared_bytes = static_cast<std::size_t>(columns + 2 * kWarps) * sizeof(float)},
               kernel, dinp.as<T>(), partial_dweight, partial_dbias, dout.as<T>(), inp.as<T>(), weight.as<T>(),
-              mean, rstd, R, C);
+              mean, rstd, R, C, strides);
       };
       const std::int64_t vectors = ceil_div(C, static_cast<std::int64_t>(threads) * Width);
-      if (vectors == 1)
-        run(norm_backward_kernel<T, Width, 1, Layer>, 0);
-      else if (vectors == 2)
-        run(norm_backward_kernel<T, Width, 2, Layer>, 0);
-      else if (vectors <= 4)
-        run(norm_backward_kernel<T, Width, 4, Layer>, 0);
-      else
+      const auto run_strided = [&]<bool Strided>() {
+        if (vectors == 1)
+          run(norm_backward_kernel<T, Width, 1, Layer, Strided>, 0);
+        else if (vectors == 2)
+          run(norm_backward_kernel<T, Width, 2, Layer, Strided>, 0);
+        else
+          run(norm_backward_kernel<T, Width, 4, Layer, Strided>, 0);
+      };
+      if (vectors > 4)
         run(wide_norm_backward_kernel<T, Width, Layer>, (Layer ? 2 : 1) * C);
+      else if (Layer || (strides.inp == C && strides.out == C && strides.dinp == C))
+        run_strided.template operator()<false>();
+      else
+        run_strided.template operator()<!Layer>();
     };
-    vectors_fit<T>(C) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
+    vectors_fit<T>(C, strides, {dinp.data, dout.data, inp.data}) ? launch.template operator()<kVector<T>>()
+                                                                 : launch.template operator()<1>();
   });
   if (dweight) add_partials(context, dweight, partial_dweight, blocks, C);
   if (Layer && dbias) add_partials(context, dbias, partial_dbias, blocks, C);
@@ -324,23 +348,24 @@ void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias,
 
 void layernorm_forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
                        ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C) {
-  forward<true>(context, out, mean, rstd, inp, weight, bias, eps, R, C);
+  forward<true>(context, out, mean, rstd, inp, weight, bias, eps, R, C, known({}, C));
 }
 
 void rmsnorm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
-                     float eps, std::int64_t R, std::int64_t C) {
-  forward<false>(context, out, nullptr, rstd, inp, weight, {}, eps, R, C);
+                     float eps, std::int64_t R, std::int64_t C, RowStrides strides) {
+  forward<false>(context, out, nullptr, rstd, inp, weight, {}, eps, R, C, known(strides, C));
 }
 
 void layernorm_backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,
                         ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd,
                         std::int64_t R, std::int64_t C) {
-  backward<true>(context, dinp, dweight, dbias, dout, inp, weight, mean, rstd, R, C);
+  backward<true>(context, dinp, dweight, dbias, dout, inp, weight, mean, rstd, R, C, known({}, C));
 }
 
 void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, ConstTensor dout, ConstTensor inp,
-                      ConstTensor weight, const float* rstd, std::int64_t R, std::int64_t C) {
-  backward<false>(context, dinp, dweight, {}, dout, inp, weight, nullptr, rstd, R, C);
+                      ConstTensor weight, const float* rstd, std::int64_t R, std::int64_t C,
+                      RowStrides strides) {
+  backward<false>(context, dinp, dweight, {}, dout, inp, weight, nullptr, rstd, R, C, known(strides, C));
 }
 
 void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, const float* scale,

@@ -3,13 +3,15 @@
 // fp32.
 #pragma once
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/strided_rows.h"
 
 namespace kernels::cuda {
 
 void layernorm_forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
                        ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C);
+// Rows may be columns of wider ones.
 void rmsnorm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
-                     float eps, std::int64_t R, std::int64_t C);
+                     float eps, std::int64_t R, std::int64_t C, RowStrides strides = {});
 
 // dinp, dweight and dbias are added to. Weight gradients are summed over rows in an order that depends on R
 // and C alone; their partial sums, 2 C floats for each of at most kNormBlocks blocks, lie in scratch memory.
@@ -18,7 +20,8 @@ void layernorm_backward(const Context& context, Tensor dinp, Tensor dweight, Ten
                         ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd,
                         std::int64_t R, std::int64_t C);
 void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, ConstTensor dout, ConstTensor inp,
-                      ConstTensor weight, const float* rstd, std::int64_t R, std::int64_t C);
+                      ConstTensor weight, const float* rstd, std::int64_t R, std::int64_t C,
+                      RowStrides strides = {});
 
 // dbias (N) += the column sums of dout (M, N): the bias gradient of a linear layer, by the same partial sums.
 // scale: what dout's elements are multiplied by, a device scalar (fp8); null: 1.

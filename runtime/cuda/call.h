@@ -107,6 +107,12 @@ class Call : public OperationView {
     return o.dtype == sim::DType::fp8 ? fp8.at(o.data).scale : nullptr;
   }
   std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
+  // Elements from a row to the next where its rows are columns of wider ones, else 0.
+  std::int64_t row_stride(std::size_t operand) const { return bound().operands[operand].row_width; }
+  std::int64_t row_stride(sim::Role role) const {
+    const BoundOperand* const o = find(role);
+    return o ? o->row_width : 0;
+  }
   std::int64_t count(std::size_t operand) const {
     return bytes(operand) / cuda::size_of(tensor(operand).type);
   }

@@ -17,7 +17,15 @@ namespace runtime {
 namespace {
 
 void zero(const Call& c, cuda::Gpu& gpu) {
-  for (std::size_t i = 0; i < c.operands(); ++i) gpu.zero(c.as<std::byte>(i), c.bytes(i));
+  for (std::size_t i = 0; i < c.operands(); ++i) {
+    if (c.row_stride(i) == 0) {
+      gpu.zero(c.as<std::byte>(i), c.bytes(i));
+      continue;
+    }
+    const std::int64_t rows = c.batch() * c.query_length();
+    gpu.zero_rows(c.as<std::byte>(i), c.row_stride(i) * cuda::size_of(c.tensor(i).type), c.bytes(i) / rows,
+                  rows);
+  }
 }
 
 // CUDA's errors as those that the program shows.
@@ -63,6 +71,9 @@ class CudaDevice final : public Device {
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
     return has_kernel(operation, operands);
+  }
+  bool takes_columns(const sim::Operation& operation, std::span<const sim::DType>) const override {
+    return runtime::takes_columns(operation.kind);
   }
 
   std::span<const sim::DType> weight_dtypes(sim::DType computing) const override {

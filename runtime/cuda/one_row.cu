@@ -30,8 +30,8 @@ bool takes_norm(const Call& norm, const Call& product) {
   // Four bits a weight leave no instructions for more than themselves (tests/cuda/budget.md).
   if (product.kind() != OpKind::matmul || product.weights().format == cuda::WeightFormat::int4) return false;
   const ConstTensor gain = norm.tensor(Role::weight), shift = norm.tensor(Role::bias);
-  return norm.rows() == 1 && norm.f32(Role::rstd) == nullptr && gain && gain.type == cuda::Type::bf16 &&
-         (!shift || shift.type == cuda::Type::bf16) &&
+  return norm.rows() == 1 && norm.row_stride(Role::out) == 0 && norm.f32(Role::rstd) == nullptr && gain &&
+         gain.type == cuda::Type::bf16 && (!shift || shift.type == cuda::Type::bf16) &&
          norm.tensor(Role::out).data == product.tensor(Role::inp).data &&
          norm.tensor(Role::inp).type == cuda::Type::bf16;
 }

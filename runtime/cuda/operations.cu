@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/columns.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/embedding.h"
@@ -88,12 +89,13 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::rmsnorm,
      [](const Call& c) {
        cuda::rmsnorm_forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.tensor(3), c.scalar(), c.rows(),
-                             c.hidden());
+                             c.hidden(), {.inp = c.row_stride(2), .out = c.row_stride(0)});
      }},
     {OpKind::rmsnorm_backward,
      [](const Call& c) {
        cuda::rmsnorm_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
-                              c.f32(5), c.rows(), c.hidden());
+                              c.f32(5), c.rows(), c.hidden(),
+                              {.inp = c.row_stride(3), .out = c.row_stride(2), .dinp = c.row_stride(0)});
      }},
     {OpKind::matmul, matmul},
     {OpKind::matmul_backward_input, matmul_backward_input},
@@ -119,8 +121,7 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::attention_cached,
      [](const Call& c) {
-       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.kv_cache(2, 5), c.i32(4),
-                              c.attention());
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.kv_cache(2, 5), c.i32(4), c.attention());
      }},
     {OpKind::gelu,
      [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},
@@ -132,6 +133,8 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::swiglu_backward, swiglu_backward},
     {OpKind::add,
      [](const Call& c) {
+       if (const std::int64_t width = c.row_stride(0); width > 0)  // a copy
+         return cuda::put_columns(c.context, c.tensor(0), c.tensor(1), c.rows(), {c.cols(), width, 0});
        cuda::add(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.rows(), c.cols());
      }},
     {OpKind::dropout,
@@ -254,6 +257,11 @@ FusedRun run_fused(std::span<const Call> calls) {
   else if (first.kind() == OpKind::rope && second.kind() == OpKind::kv_append)
     done = rope_and_kv_append(first, second);
   return done ? FusedRun{2, 0} : FusedRun{};
+}
+
+bool takes_columns(OpKind kind) {
+  return kind == OpKind::rmsnorm || kind == OpKind::rmsnorm_backward || kind == OpKind::add ||
+         kind == OpKind::zero;
 }
 
 bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands) {

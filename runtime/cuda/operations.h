@@ -19,4 +19,7 @@ bool may_begin_fused(sim::OpKind first);
 // absent ones anything).
 bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands);
 
+// Whether rows of its operands may be columns of wider ones.
+bool takes_columns(sim::OpKind kind);
+
 }  // namespace runtime

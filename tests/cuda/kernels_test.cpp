@@ -127,6 +127,64 @@ TEST_CASE(
     }
 }
 
+// As latent attention has them: what is normed is a part of a projection's rows, and so is its gradient.
+TEST_CASE("a norm of columns of wider rows on the GPU is as accurate as one of rows by themselves") {
+  struct Columns {
+    std::int64_t R, C, width, first;
+  };
+  for (const Type type : {Type::f32, Type::bf16})
+    for (const Columns s : {Columns{5, 64, 96, 0}, {9, 16, 24, 8}, {3, 64, 75, 3}, {2, 17, 40, 16}}) {
+      CAPTURE(s.R, s.C, s.width, s.first, static_cast<int>(type));
+      const auto inp = shifted(test::normal_tensor(s.R * s.C, 1), type);
+      const auto weight = normal_tensor(s.C, 2, type), dout = normal_tensor(s.R * s.C, 3, type);
+      const auto dinp_before = normal_tensor(s.R * s.C, 4, type), before = normal_tensor(s.C, 5, Type::f32);
+      const auto exact =
+          reference::rmsnorm_forward<double>(to_double(inp), to_double(weight), kEps, s.R, s.C);
+      const auto plain = rounded(reference::rmsnorm_forward<float>(inp, weight, kEps, s.R, s.C), type);
+      auto exact_dinp = to_double(dinp_before), exact_dweight = to_double(before);
+      reference::rmsnorm_backward<double>(exact_dinp, exact_dweight, to_double(dout), to_double(inp),
+                                          to_double(weight), kEps, s.R, s.C);
+      auto plain_dinp = dinp_before, plain_dweight = before;
+      reference::rmsnorm_backward<float>(plain_dinp, plain_dweight, dout, inp, weight, kEps, s.R, s.C);
+
+      // Rows of 7, in whose columns the values stand.
+      const auto widened = [&](const std::vector<float>& values) {
+        std::vector<float> rows(static_cast<std::size_t>(s.R * s.width), 7);
+        for (std::int64_t r = 0; r < s.R; ++r)
+          std::copy_n(values.begin() + r * s.C, s.C, rows.begin() + r * s.width + s.first);
+        return rows;
+      };
+      const auto columns_of = [&](const std::vector<float>& rows) {
+        std::vector<float> values;
+        for (std::int64_t r = 0; r < s.R; ++r)
+          values.insert(values.end(), rows.begin() + r * s.width + s.first,
+                        rows.begin() + r * s.width + s.first + s.C);
+        CHECK(widened(values) == rows);
+        return values;
+      };
+      const auto from_first = [&](cuda::Tensor rows) {
+        rows.data = static_cast<std::byte*>(rows.data) + s.first * cuda::size_of(type);
+        return rows;
+      };
+      std::vector<float> out, dinp, dweight;
+      in_every_order([&] {
+        Scratch scratch;
+        DeviceArray x(widened(inp), type), w(weight, type), y(widened(inp), type), g(widened(dout), type),
+            dx(widened(dinp_before), type), dw(before, Type::f32), rstd(s.R, Type::f32);
+        const cuda::RowStrides strides{s.width, s.width, s.width};
+        cuda::rmsnorm_forward(no_scratch(), from_first(y), rstd.f32(), from_first(x), w, kEps, s.R, s.C,
+                              strides);
+        cuda::rmsnorm_backward(scratch.context(), from_first(dx), dw, from_first(g), from_first(x), w,
+                               rstd.f32(), s.R, s.C, strides);
+        out = columns_of(y.values()), dinp = columns_of(dx.values()), dweight = dw.values();
+        return joined({out, dinp, dweight});
+      });
+      check_as_accurate_as_plain(out, plain, exact, type, kForward);
+      check_as_accurate_as_plain(dinp, rounded(plain_dinp, type), exact_dinp, type, kBackward);
+      check_as_accurate_as_plain(dweight, plain_dweight, exact_dweight, Type::f32, kBackward);
+    }
+}
+
 TEST_CASE("activations on the GPU are as accurate as plain loops in the same type") {
   for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const Rows s : kShapes) {

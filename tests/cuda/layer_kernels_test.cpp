@@ -47,7 +47,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("Columns of wider rows are added to and taken on the GPU, and the others stay") {
+TEST_CASE("Columns of wider rows are added to, put and taken on the GPU, and the others stay") {
   struct Case {
     std::int64_t R, C, width, first;
   };
@@ -56,19 +56,23 @@ TEST_CASE("Columns of wider rows are added to and taken on the GPU, and the othe
       CAPTURE(c.R, c.C, c.width, c.first, static_cast<int>(type));
       const auto narrow = normal_tensor(c.R * c.C, 1, type), wide = normal_tensor(c.R * c.width, 2, type);
       constexpr float kScale = 0.5f;
-      auto added = wide, taken = narrow;
+      auto added = wide, put = wide, taken = narrow;
       for (std::int64_t r = 0; r < c.R; ++r)
         for (std::int64_t i = 0; i < c.C; ++i) {
           const auto at_wide = static_cast<std::size_t>(r * c.width + c.first + i),
                      at_narrow = static_cast<std::size_t>(r * c.C + i);
           added[at_wide] += kScale * narrow[at_narrow];
+          put[at_wide] = narrow[at_narrow];
           taken[at_narrow] = kScale * wide[at_wide];
         }
-      DeviceArray small(narrow, type), large(wide, type), source(wide, type), out(c.R * c.C, type);
+      DeviceArray small(narrow, type), large(wide, type), replaced(wide, type), source(wide, type),
+          out(c.R * c.C, type);
       const cuda::Columns columns{c.C, c.width, c.first};
       cuda::add_columns(no_scratch(), large, small, kScale, c.R, columns);
+      cuda::put_columns(no_scratch(), replaced, small, c.R, columns);
       cuda::take_columns(no_scratch(), out, source, kScale, c.R, columns);
       CHECK(large.values() == rounded(added, type));
+      CHECK(replaced.values() == put);
       CHECK(out.values() == rounded(taken, type));
     }
 }

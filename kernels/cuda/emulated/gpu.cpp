@@ -94,6 +94,13 @@ void Gpu::zero(std::byte* memory, std::int64_t bytes) {
   emulation::submit([=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
 
+void Gpu::zero_rows(std::byte* memory, std::int64_t stride, std::int64_t width, std::int64_t rows) {
+  emulation::submit([=] {
+    for (std::int64_t row = 0; row < rows; ++row)
+      std::memset(memory + row * stride, 0, static_cast<std::size_t>(width));
+  });
+}
+
 std::byte* Gpu::allocate_on_host(std::int64_t bytes) {
   return static_cast<std::byte*>(std::calloc(1, static_cast<std::size_t>(bytes)));
 }
