@@ -11,9 +11,8 @@
 namespace kernels::cpu {
 namespace {
 
-constexpr int kIterations = 5;
-constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f;
-constexpr float kStepSize = 0.2f;
+constexpr auto kLinear = static_cast<float>(kMuonLinear), kCubic = static_cast<float>(kMuonCubic),
+               kQuintic = static_cast<float>(kMuonQuintic), kStepSize = static_cast<float>(kMuonStepSize);
 
 KERNELS_MULTIVERSION void momentum_range(float* update, const float* gradient, float* moment, float scale,
                                          float beta, std::int64_t begin, std::int64_t end) {
@@ -50,7 +49,7 @@ void orthogonalise_wide(float* x, std::int64_t rows, std::int64_t cols) {
   for (std::size_t i = 0; i < all; ++i) squares += static_cast<double>(x[i]) * x[i];
   const auto scale = static_cast<float>(1 / std::max(std::sqrt(squares), 1e-7));
   for (std::size_t i = 0; i < all; ++i) x[i] *= scale;
-  for (int iteration = 0; iteration < kIterations; ++iteration) {
+  for (int iteration = 0; iteration < kMuonIterations; ++iteration) {
     matmul_forward(gram.data(), x, x, nullptr, nullptr, {rows, rows, cols});
     matmul_forward(squared.data(), gram.data(), gram.data(), nullptr, nullptr, {rows, rows, rows});
     for (std::size_t i = 0; i < square; ++i) gram[i] = kCubic * gram[i] + kQuintic * squared[i];

@@ -8,6 +8,12 @@
 
 namespace kernels {
 
+// Jordan's coefficients, of which an iteration makes aX + bXX^T X + c(XX^T)^2 X, and how many there are; the
+// step's root mean square.
+inline constexpr int kMuonIterations = 5;
+inline constexpr double kMuonLinear = 3.4445, kMuonCubic = -4.7750, kMuonQuintic = 2.0315;
+inline constexpr double kMuonStepSize = 0.2;
+
 struct MuonShape {
   std::int64_t matrices, rows, cols;  // one behind the other
 };
@@ -19,8 +25,8 @@ namespace cpu {
 void muon_momentum(float* update, const float* gradient, float* moment, std::int64_t count,
                    const float* gradient_scale, const AdamWSettings& settings);
 
-// update (matrices, rows, cols): each matrix U S V^T becomes about 0.2 sqrt(max(rows, cols)) U V^T, by five
-// iterations of aX + bXX^T X + c(XX^T)^2 X with Jordan's coefficients. The calling thread holds up to
+// update (matrices, rows, cols): each matrix U S V^T becomes about 0.2 sqrt(max(rows, cols)) U V^T, by the
+// iterations above. The calling thread holds up to
 // 2 (r^2 + r c) floats meanwhile, r the lesser of rows and cols.
 void orthogonalise(float* update, MuonShape s);
 

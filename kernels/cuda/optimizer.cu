@@ -2,31 +2,12 @@
 #include <cmath>
 
 #include "kernels/cuda/optimizer.h"
-#include "kernels/cuda/random.h"
+#include "kernels/cuda/update.h"
 
 namespace kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWidth = 4;
-
-// Bits of fp32's significand that a type does not keep.
-template <class P>
-inline constexpr int kDroppedBits = 0;
-template <>
-inline constexpr int kDroppedBits<bf16> = 16;
-template <>
-inline constexpr int kDroppedBits<f16> = 13;
-
-// Adding random bits below those that the type keeps carries into them with the probability of the remainder.
-// (fp16's subnormal numbers, below 6e-5, keep fewer: they are rounded to nearest.)
-template <class P>
-CUDA_DEVICE P rounded(float x, bool stochastic, std::uint64_t key) {
-  constexpr std::uint32_t kDropped = (1u << kDroppedBits<P>)-1;
-  const std::uint32_t bits = bits_of(x);
-  if (!stochastic || (bits & 0x7f800000u) == 0x7f800000u) return from_float<P>(x);  // infinity, NaN
-  return from_float<P>(float_of((bits + (static_cast<std::uint32_t>(mix(key)) & kDropped)) & ~kDropped));
-}
+constexpr int kThreads = kUpdateThreads;
 
 template <class P, class G, int Width>
 CUDA_KERNEL(kThreads)
@@ -37,32 +18,15 @@ adamw_kernel(P* parameter, const G* gradient, float* moment1, float* moment2, fl
   const AdamWStep s = *step;
   const float scale = static_cast<float>(*gradient_scale);
   const float shrink = decay ? s.shrink : 1.0f;
-  const std::uint64_t key = mix(mix(s.step) ^ stream);
-  const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size() * Width;
-  for (std::int64_t i = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
-       i < count; i += stride) {
-    float value[Width], g[Width], m[Width], v[Width];
-    if (master != nullptr)
-      load<Width>(value, master + i);
-    else
-      load<Width>(value, parameter + i);
-    load<Width>(g, gradient + i);
-    load<Width>(m, moment1 + i);
-    load<Width>(v, moment2 + i);
-    Pack<P, Width> out;
-#pragma unroll
-    for (int w = 0; w < Width; ++w) {
-      g[w] *= scale;
-      m[w] = s.beta1 * m[w] + s.one_minus_beta1 * g[w];
-      v[w] = s.beta2 * v[w] + s.one_minus_beta2 * g[w] * g[w];
-      value[w] = value[w] * shrink - s.step_size * m[w] / (sqrtf(v[w]) * s.rsqrt_correction2 + s.eps);
-      out.values[w] = rounded<P>(value[w], master == nullptr, key + static_cast<std::uint64_t>(i + w));
-    }
-    store<Width>(moment1 + i, m);
-    store<Width>(moment2 + i, v);
-    if (master != nullptr) store<Width>(master + i, value);
-    *reinterpret_cast<Pack<P, Width>*>(parameter + i) = out;
-  }
+  move_elements<Width, 2>(
+      Moved<P>{parameter, master, rounding_key(s.step, stream)}, gradient, Moments<2>{{moment1, moment2}},
+      count, [&](float& value, float g, float(&moments)[2]) {
+        auto& [m, v] = moments;
+        g *= scale;
+        m = s.beta1 * m + s.one_minus_beta1 * g;
+        v = s.beta2 * v + s.one_minus_beta2 * g * g;
+        value = value * shrink - s.step_size * m / (sqrtf(v) * s.rsqrt_correction2 + s.eps);
+      });
 }
 
 template <class P, class G, int Width>
@@ -73,33 +37,33 @@ lion_kernel(P* parameter, const G* gradient, float* moment, float* master, std::
   const AdamWStep s = *step;
   const float scale = static_cast<float>(*gradient_scale);
   const float shrink = decay ? s.shrink : 1.0f;
-  const std::uint64_t key = mix(mix(s.step) ^ stream);
-  const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size() * Width;
-  for (std::int64_t i = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
-       i < count; i += stride) {
-    float value[Width], g[Width], m[Width];
-    if (master != nullptr)
-      load<Width>(value, master + i);
-    else
-      load<Width>(value, parameter + i);
-    load<Width>(g, gradient + i);
-    load<Width>(m, moment + i);
-    Pack<P, Width> out;
-#pragma unroll
-    for (int w = 0; w < Width; ++w) {
-      g[w] *= scale;
-      const float direction = s.beta1 * m[w] + s.one_minus_beta1 * g[w];
-      const float signed_step = direction > 0   ? s.learning_rate
-                                : direction < 0 ? -s.learning_rate
-                                                : direction;  // zero or NaN
-      m[w] = s.beta2 * m[w] + s.one_minus_beta2 * g[w];
-      value[w] = value[w] * shrink - signed_step;
-      out.values[w] = rounded<P>(value[w], master == nullptr, key + static_cast<std::uint64_t>(i + w));
-    }
-    store<Width>(moment + i, m);
-    if (master != nullptr) store<Width>(master + i, value);
-    *reinterpret_cast<Pack<P, Width>*>(parameter + i) = out;
-  }
+  move_elements<Width, 1>(Moved<P>{parameter, master, rounding_key(s.step, stream)}, gradient,
+                          Moments<1>{{moment}}, count, [&](float& value, float g, float(&moments)[1]) {
+                            float& m = moments[0];
+                            g *= scale;
+                            const float direction = s.beta1 * m + s.one_minus_beta1 * g;
+                            const float signed_step = direction > 0   ? s.learning_rate
+                                                      : direction < 0 ? -s.learning_rate
+                                                                      : direction;  // zero or NaN
+                            m = s.beta2 * m + s.one_minus_beta2 * g;
+                            value = value * shrink - signed_step;
+                          });
+}
+
+template <class P, class G, int Width>
+CUDA_KERNEL(kThreads)
+sgd_kernel(P* parameter, const G* gradient, float* moment, float* master, std::int64_t count,
+           const double* gradient_scale, const AdamWStep* step, bool decay, std::uint64_t stream) {
+  if (*gradient_scale == 0) return;
+  const AdamWStep s = *step;
+  const float scale = static_cast<float>(*gradient_scale);
+  const float weight_decay = decay ? s.weight_decay : 0.0f;
+  move_elements<Width, 1>(Moved<P>{parameter, master, rounding_key(s.step, stream)}, gradient,
+                          Moments<1>{{moment}}, count, [&](float& value, float g, float(&moments)[1]) {
+                            float& m = moments[0];
+                            m = s.beta1 * m + (g * scale + weight_decay * value);
+                            value -= s.learning_rate * m;
+                          });
 }
 
 // The unit in which squares are summed, a block each.
@@ -116,26 +80,43 @@ CUDA_DEVICE double block_sum_in_double(double x, double* all) {
   return all[0];
 }
 
+// Of the values of one of the grid's rows.
 template <class G>
 CUDA_KERNEL(kThreads)
-squares_kernel(double* partials, const G* gradient, std::int64_t count) {
+squares_kernel(double* partials, const G* values, std::int64_t count) {
   const std::int64_t begin = block_index().x * kNormChunk;
   const std::int64_t end = begin + kNormChunk < count ? begin + kNormChunk : count;
+  const G* const own = values + block_index().y * count;
   double sum = 0;
   for (std::int64_t i = begin + thread_index(); i < end; i += kThreads) {
-    const double x = to_float(gradient[i]);
+    const double x = to_float(own[i]);
     sum += x * x;
   }
   sum = block_sum_in_double(sum, shared_memory<double>());
-  if (thread_index() == 0) partials[block_index().x] = sum;
+  if (thread_index() == 0) partials[block_index().y * grid_size().x + block_index().x] = sum;
 }
 
+// sums = factor * the sum of each block's `count` partial sums, added to what stands there or not.
 CUDA_KERNEL(kThreads)
-add_squares_kernel(GradientNorm* norm, const double* partials, std::int64_t count, double factor) {
+add_squares_kernel(double* sums, const double* partials, std::int64_t count, double factor, bool add) {
+  const double* const own = partials + block_index().x * count;
   double sum = 0;
-  for (std::int64_t i = thread_index(); i < count; i += kThreads) sum += partials[i];
+  for (std::int64_t i = thread_index(); i < count; i += kThreads) sum += own[i];
   sum = block_sum_in_double(sum, shared_memory<double>());
-  if (thread_index() == 0) norm->sum_of_squares += factor * sum;
+  if (thread_index() == 0) sums[block_index().x] = (add ? sums[block_index().x] : 0) + factor * sum;
+}
+
+constexpr std::size_t kSumBytes = kThreads * sizeof(double);  // of shared memory, for block_sum_in_double
+
+void launch_squares(const Context& context, double* partials, ConstTensor values, std::int64_t batch,
+                    std::int64_t count) {
+  with_type(values.type, [&]<class G>(G) {
+    start(context,
+          {.grid = {static_cast<int>(ceil_div(count, kNormChunk)), static_cast<int>(batch), 1},
+           .threads = kThreads,
+           .shared_bytes = kSumBytes},
+          squares_kernel<G>, partials, values.as<G>(), count);
+  });
 }
 
 CUDA_KERNEL(kWarp) clip_scale_kernel(GradientNorm* norm, const AdamWStep* step) {
@@ -153,9 +134,8 @@ template <class G, int Width>
 CUDA_KERNEL(kThreads)
 find_overflow_kernel(float* found, const G* gradient, std::int64_t count) {
   bool any = false;
-  const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size() * Width;
-  for (std::int64_t i = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
-       i < count; i += stride) {
+  const OwnElements<Width> own = own_elements<Width>();
+  for (std::int64_t i = own.first; i < count; i += own.stride) {
     float g[Width];
     load<Width>(g, gradient + i);
 #pragma unroll
@@ -178,6 +158,7 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, flo
       .eps = settings.eps,
       .learning_rate = settings.learning_rate,
       .shrink = static_cast<float>(1 - double{settings.learning_rate} * settings.weight_decay),
+      .weight_decay = settings.weight_decay,
       .max_gradient_norm = max_gradient_norm,
       .loss_scale = loss_scale,
       .step = static_cast<std::uint32_t>(settings.step),
@@ -186,34 +167,32 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, flo
 
 void adamw(const Context& context, std::span<const AdamWTensor> tensors, const double* gradient_scale,
            const AdamWStep* step, bool decay) {
-  for (const AdamWTensor& tensor : tensors) {
-    with_type(tensor.parameter.type, [&]<class P>(P) {
-      with_type(tensor.gradient.type, [&]<class G>(G) {
-        const auto launch = [&]<int Width>() {
-          start(context, {.grid = {blocks_for(tensor.count / Width, kThreads), 1, 1}, .threads = kThreads},
-                adamw_kernel<P, G, Width>, tensor.parameter.as<P>(), tensor.gradient.as<G>(), tensor.moment1,
-                tensor.moment2, tensor.master, tensor.count, gradient_scale, step, decay, tensor.stream);
-        };
-        tensor.count % kWidth == 0 ? launch.template operator()<kWidth>() : launch.template operator()<1>();
-      });
-    });
-  }
+  for (const AdamWTensor& t : tensors)
+    with_update_types(
+        t.parameter.type, t.gradient.type, t.count, [&]<class P, class G, int Width>(Launch launch) {
+          start(context, launch, adamw_kernel<P, G, Width>, t.parameter.as<P>(), t.gradient.as<G>(),
+                t.moment1, t.moment2, t.master, t.count, gradient_scale, step, decay, t.stream);
+        });
 }
 
 void lion(const Context& context, std::span<const LionTensor> tensors, const double* gradient_scale,
           const AdamWStep* step, bool decay) {
-  for (const LionTensor& tensor : tensors) {
-    with_type(tensor.parameter.type, [&]<class P>(P) {
-      with_type(tensor.gradient.type, [&]<class G>(G) {
-        const auto launch = [&]<int Width>() {
-          start(context, {.grid = {blocks_for(tensor.count / Width, kThreads), 1, 1}, .threads = kThreads},
-                lion_kernel<P, G, Width>, tensor.parameter.as<P>(), tensor.gradient.as<G>(), tensor.moment,
-                tensor.master, tensor.count, gradient_scale, step, decay, tensor.stream);
-        };
-        tensor.count % kWidth == 0 ? launch.template operator()<kWidth>() : launch.template operator()<1>();
-      });
-    });
-  }
+  for (const LionTensor& t : tensors)
+    with_update_types(
+        t.parameter.type, t.gradient.type, t.count, [&]<class P, class G, int Width>(Launch launch) {
+          start(context, launch, lion_kernel<P, G, Width>, t.parameter.as<P>(), t.gradient.as<G>(), t.moment,
+                t.master, t.count, gradient_scale, step, decay, t.stream);
+        });
+}
+
+void sgd(const Context& context, std::span<const SgdTensor> tensors, const double* gradient_scale,
+         const AdamWStep* step, bool decay) {
+  for (const SgdTensor& t : tensors)
+    with_update_types(
+        t.parameter.type, t.gradient.type, t.count, [&]<class P, class G, int Width>(Launch launch) {
+          start(context, launch, sgd_kernel<P, G, Width>, t.parameter.as<P>(), t.gradient.as<G>(), t.moment,
+                t.master, t.count, gradient_scale, step, decay, t.stream);
+        });
 }
 
 void add_squares(const Context& context, GradientNorm* norm, std::span<const GradientTensor> gradients,
@@ -221,18 +200,22 @@ void add_squares(const Context& context, GradientNorm* norm, std::span<const Gra
   std::int64_t chunks = 0;
   for (const GradientTensor& g : gradients) chunks += ceil_div(g.count, kNormChunk);
   double* const partials = context.scratch_for<double>(chunks);
-  constexpr std::size_t kShared = kThreads * sizeof(double);
   std::int64_t chunk = 0;
   for (const GradientTensor& g : gradients) {
-    const std::int64_t own = ceil_div(g.count, kNormChunk);
-    with_type(g.gradient.type, [&]<class G>(G) {
-      start(context, {.grid = {static_cast<int>(own), 1, 1}, .threads = kThreads, .shared_bytes = kShared},
-            squares_kernel<G>, partials + chunk, g.gradient.as<G>(), g.count);
-    });
-    chunk += own;
+    launch_squares(context, partials + chunk, g.gradient, 1, g.count);
+    chunk += ceil_div(g.count, kNormChunk);
   }
-  start(context, {.threads = kThreads, .shared_bytes = kShared}, add_squares_kernel, norm, partials, chunks,
-        factor);
+  start(context, {.threads = kThreads, .shared_bytes = kSumBytes}, add_squares_kernel, &norm->sum_of_squares,
+        partials, chunks, factor, true);
+}
+
+void sums_of_squares(const Context& context, double* sums, ConstTensor values, std::int64_t batch,
+                     std::int64_t count) {
+  const std::int64_t chunks = ceil_div(count, kNormChunk);
+  double* const partials = context.scratch_for<double>(batch * chunks);
+  launch_squares(context, partials, values, batch, count);
+  start(context, {.grid = {static_cast<int>(batch), 1, 1}, .threads = kThreads, .shared_bytes = kSumBytes},
+        add_squares_kernel, sums, partials, chunks, 1.0, false);
 }
 
 void find_overflow(const Context& context, float* found, std::span<const GradientTensor> gradients) {

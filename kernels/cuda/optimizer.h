@@ -1,5 +1,5 @@
-// AdamW, Lion, gradient norm and clipping on the GPU; meanings as kernels/optimizer.h. Numbers that change
-// from step to step lie in device memory, so that a captured step can be replayed.
+// AdamW, Lion, SGD, gradient norm and clipping on the GPU; meanings as kernels/optimizer.h. Numbers that
+// change from step to step lie in device memory, so that a captured step can be replayed.
 #pragma once
 #include <span>
 
@@ -11,8 +11,9 @@ namespace kernels::cuda {
 // What does not change from element to element.
 struct AdamWStep {
   float beta1, beta2, one_minus_beta1, one_minus_beta2, step_size, rsqrt_correction2, eps;
-  float learning_rate;      // Lion's step; AdamW's is step_size
+  float learning_rate;      // Lion's and SGD's step; AdamW's is step_size
   float shrink;             // 1 - learning rate * weight decay, for tensors that decay
+  float weight_decay;       // SGD's, which is part of the gradient
   float max_gradient_norm;  // 0: no clipping
   float loss_scale;         // what gradients have been multiplied by (fp16); 0: by nothing
   std::uint32_t step;       // keys the random numbers of stochastic rounding
@@ -47,6 +48,17 @@ struct LionTensor {
 void lion(const Context& context, std::span<const LionTensor> tensors, const double* gradient_scale,
           const AdamWStep* step, bool decay);
 
+struct SgdTensor {
+  Tensor parameter;
+  ConstTensor gradient;
+  float *moment, *master;
+  std::int64_t count;
+  std::uint64_t stream;
+};
+// Types, master copies, rounding and skipped steps as adamw's.
+void sgd(const Context& context, std::span<const SgdTensor> tensors, const double* gradient_scale,
+         const AdamWStep* step, bool decay);
+
 // The gradient norm's three numbers (device memory).
 struct GradientNorm {
   double sum_of_squares, norm, clip_scale;
@@ -60,6 +72,11 @@ struct GradientTensor {
 // alone.
 void add_squares(const Context& context, GradientNorm* norm, std::span<const GradientTensor> gradients,
                  double factor);
+
+// sums (batch): the sum of squares of each `count` of values, in double, in an order that depends on count
+// alone.
+void sums_of_squares(const Context& context, double* sums, ConstTensor values, std::int64_t batch,
+                     std::int64_t count);
 
 // *found = 1 where any gradient is no finite number. Gradients keep the loss's scale: in 16 bits they would
 // lose their smallest by it. The norm and the update divide by it instead.

@@ -99,7 +99,7 @@ void muon_momentum(const Arguments& a, const RunSettings& settings) {
 
 void apply_update(const Arguments& a, const RunSettings& settings) {
   constexpr std::size_t kGroup = 3;  // parameter, update, master copy: absent in fp32
-  for (std::size_t i = 0; i + kGroup <= a.operands(); i += kGroup)
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
     cpu::apply_update(a.f32(i), a.f32(i + 1), a.count(i), a.decay(), settings.adamw);
 }
 

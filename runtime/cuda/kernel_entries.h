@@ -15,6 +15,8 @@ struct KernelEntry {
 
 // Routing, permutation and products of experts.
 std::span<const KernelEntry> cuda_expert_kernels();
+// Gradient norms and optimizers.
+std::span<const KernelEntry> cuda_optimizer_kernels();
 // State-space layers.
 std::span<const KernelEntry> cuda_state_space_kernels();
 // A scan as kernels take it, and whether they take its sizes.

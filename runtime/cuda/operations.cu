@@ -1,6 +1,5 @@
 // A table from operation kinds to the kernels of kernels/cuda, as runtime/cpu/kernel_table.h is for the CPU.
 #include <iterator>
-#include <vector>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/columns.h"
@@ -19,36 +18,6 @@ namespace runtime {
 namespace {
 
 using sim::OpKind;
-
-// Those that stand behind the first operand.
-std::vector<cuda::GradientTensor> gradients_of(const Call& c) {
-  std::vector<cuda::GradientTensor> gradients;
-  for (std::size_t i = 1; i < c.operands(); ++i) gradients.push_back({c.tensor(i), c.count(i)});
-  return gradients;
-}
-
-void squared_norm(const Call& c) {
-  const double factor = c.scalar() != 0 ? static_cast<double>(c.scalar()) : 1.0;
-  cuda::add_squares(c.context, c.as<cuda::GradientNorm>(0), gradients_of(c), factor);
-}
-
-void adamw(const Call& c) {
-  constexpr std::size_t kGroup = 5;  // parameter, gradient, two moments, master copy
-  std::vector<cuda::AdamWTensor> tensors;
-  for (std::size_t i = 1; i + kGroup <= c.operands(); i += kGroup)
-    tensors.push_back({c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.f32(i + 4), c.count(i),
-                       c.random_stream(tensors.size())});
-  cuda::adamw(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
-}
-
-void lion(const Call& c) {
-  constexpr std::size_t kGroup = 4;  // parameter, gradient, moment, master copy
-  std::vector<cuda::LionTensor> tensors;
-  for (std::size_t i = 1; i + kGroup <= c.operands(); i += kGroup)
-    tensors.push_back({c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.count(i),
-                       c.random_stream(tensors.size())});
-  cuda::lion(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
-}
 
 void quantise(const Call& c) {
   const bool is_e4m3 = c.scalar() == cuda::largest_of(cuda::Type::e4m3);
@@ -162,15 +131,6 @@ constexpr KernelEntry kKernels[] = {
                     c.vocab());
      }},
     {OpKind::quantise, quantise},
-    {OpKind::squared_norm, squared_norm},
-    {OpKind::clip_scale,
-     [](const Call& c) { cuda::clip_scale(c.context, c.as<cuda::GradientNorm>(0), &c.numbers->adamw); }},
-    {OpKind::unscale, [](const Call& c) { cuda::find_overflow(c.context, c.f32(0), gradients_of(c)); }},
-    // Not waited for: the update itself looks whether the norm is finite, so that a step can be captured. The
-    // host reads the value when the step is over.
-    {OpKind::host_read, [](const Call&) {}},
-    {OpKind::adamw, adamw},
-    {OpKind::lion, lion},
 };
 
 // Operands from this index on are of work that several devices share: there are no kernels for it.
@@ -235,7 +195,7 @@ bool takes_quantised_weight(const sim::Operation& operation, sim::DType weight) 
 Kernel kernel_of(OpKind kind) {
   for (const std::span<const KernelEntry> family :
        {std::span<const KernelEntry>(kKernels), cuda_expert_kernels(), cuda_layer_kernels(),
-        cuda_state_space_kernels()})
+        cuda_state_space_kernels(), cuda_optimizer_kernels()})
     for (const KernelEntry& entry : family)
       if (entry.kind == kind) return entry.kernel;
   return nullptr;

@@ -470,7 +470,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {sum(R::update, groups * rows * cols).passing(2 * kNewtonSchulzIterations, kNewtonSchulzIterations)},
  tensor_cores(groups * newton_schulz, {})},
 {K::apply_update, "apply_update", F::optimizer, D::any, C::streamed,
- {{sum(R::parameter), in(R::update), maybe(sum(R::master))}, 3},
+ {{in(R::norm), sum(R::parameter), in(R::update), maybe(sum(R::master))}, 3},
  on_each(4, R::parameter)},  // decay and step
 
 // ---- Between the device's memory and the host's; any number of pairs.

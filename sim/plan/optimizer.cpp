@@ -84,7 +84,7 @@ std::vector<Operation> muon_operations(PlanBuilder& b, const std::string& block,
   Operation apply{.id = "optimizer.muon.apply",
                   .kind = OpKind::apply_update,
                   .dtype = DType::fp32,
-                  .operands = {},
+                  .operands = {reads(norm)},
                   .decay = true};
   std::vector<Operation> products;
   for (const Tensor& t : matrices) {

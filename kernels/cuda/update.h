@@ -1,0 +1,120 @@
+// How optimizers move a tensor's elements, whatever their rule: masters, rounding to 16 bits, skipped steps.
+#pragma once
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/random.h"
+
+namespace kernels::cuda {
+
+inline constexpr int kUpdateThreads = 256;
+
+// Bits of fp32's significand that a type does not keep.
+template <class P>
+inline constexpr int kDroppedBits = 0;
+template <>
+inline constexpr int kDroppedBits<bf16> = 16;
+template <>
+inline constexpr int kDroppedBits<f16> = 13;
+
+// Adding random bits below those that the type keeps carries into them with the probability of the remainder.
+// (fp16's subnormal numbers, below 6e-5, keep fewer: they are rounded to nearest.)
+template <class P>
+CUDA_DEVICE P rounded(float x, bool stochastic, std::uint64_t key) {
+  constexpr std::uint32_t kDropped = (1u << kDroppedBits<P>)-1;
+  const std::uint32_t bits = bits_of(x);
+  if (!stochastic || (bits & 0x7f800000u) == 0x7f800000u) return from_float<P>(x);  // infinity, NaN
+  return from_float<P>(float_of((bits + (static_cast<std::uint32_t>(mix(key)) & kDropped)) & ~kDropped));
+}
+
+// What an element's number is added to for the key of its rounding.
+CUDA_DEVICE std::uint64_t rounding_key(std::uint32_t step, std::uint64_t stream) {
+  return mix(mix(step) ^ stream);
+}
+
+// A tensor that an optimizer moves: with a master copy (fp32) that is moved, and the parameter is its rounded
+// value; a 16-bit parameter without one is rounded stochastically.
+template <class P>
+struct Moved {
+  P* parameter;
+  float* master;  // or null
+  std::uint64_t key;
+
+  template <int Width>
+  CUDA_DEVICE void load(float (&value)[Width], std::int64_t i) const {
+    if (master != nullptr)
+      cuda::load<Width>(value, master + i);
+    else
+      cuda::load<Width>(value, parameter + i);
+  }
+  CUDA_DEVICE P rounded_at(std::int64_t i, float value) const {
+    return rounded<P>(value, master == nullptr, key + static_cast<std::uint64_t>(i));
+  }
+  // `out`: each value as rounded_at() has it.
+  template <int Width>
+  CUDA_DEVICE void store(std::int64_t i, const float (&value)[Width], const Pack<P, Width>& out) const {
+    if (master != nullptr) cuda::store<Width>(master + i, value);
+    *reinterpret_cast<Pack<P, Width>*>(parameter + i) = out;
+  }
+};
+
+// Moments of a tensor's elements, fp32, (count) each.
+template <int N>
+struct Moments {
+  float* of[N > 0 ? N : 1];
+};
+
+// The elements that a thread moves: from `first` on, Width side by side, by strides of the whole grid.
+template <int Width>
+struct OwnElements {
+  std::int64_t first, stride;
+};
+template <int Width>
+CUDA_DEVICE OwnElements<Width> own_elements() {
+  return {(static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width,
+          static_cast<std::int64_t>(grid_size().x) * block_size() * Width};
+}
+
+// rule(value, gradient, moments) for each element, by references.
+template <int Width, int N, class P, class G, class Rule>
+CUDA_DEVICE void move_elements(const Moved<P>& moved, const G* gradient, const Moments<N>& moments,
+                               std::int64_t count, const Rule& rule) {
+  const OwnElements<Width> own = own_elements<Width>();
+  for (std::int64_t i = own.first; i < count; i += own.stride) {
+    float value[Width], g[Width], m[N > 0 ? N : 1][Width];
+    moved.load(value, i);
+    load<Width>(g, gradient + i);
+#pragma unroll
+    for (int n = 0; n < N; ++n) load<Width>(m[n], moments.of[n] + i);
+    Pack<P, Width> out;
+#pragma unroll
+    for (int w = 0; w < Width; ++w) {
+      float of_element[N > 0 ? N : 1];
+#pragma unroll
+      for (int n = 0; n < N; ++n) of_element[n] = m[n][w];
+      rule(value[w], g[w], of_element);
+#pragma unroll
+      for (int n = 0; n < N; ++n) m[n][w] = of_element[n];
+      out.values[w] = moved.rounded_at(i + w, value[w]);
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) store<Width>(moments.of[n] + i, m[n]);
+    moved.store(i, value, out);
+  }
+}
+
+// Calls body.operator()<P, G, Width>(launch) with the types of a parameter and of what it is moved by, and
+// with the launch of a kernel that moves Width of `count` elements at a time.
+template <class Body>
+void with_update_types(Type parameter, Type gradient, std::int64_t count, const Body& body) {
+  constexpr int kWidth = 4;
+  with_type(parameter, [&]<class P>(P) {
+    with_type(gradient, [&]<class G>(G) {
+      const auto call = [&]<int Width>() {
+        body.template operator()<P, G, Width>(
+            Launch{.grid = {blocks_for(count / Width, kUpdateThreads), 1, 1}, .threads = kUpdateThreads});
+      };
+      count % kWidth == 0 ? call.template operator()<kWidth>() : call.template operator()<1>();
+    });
+  });
+}
+
+}  // namespace kernels::cuda

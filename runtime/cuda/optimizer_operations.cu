@@ -1,0 +1,106 @@
+// Rows of the table of kernels: gradient norms and optimizers.
+#include <vector>
+
+#include "kernels/cuda/muon.h"
+#include "runtime/cuda/kernel_entries.h"
+
+namespace runtime {
+namespace {
+
+using sim::OpKind;
+
+// Those that stand behind the first operand.
+std::vector<cuda::GradientTensor> gradients_of(const Call& c) {
+  std::vector<cuda::GradientTensor> gradients;
+  for (std::size_t i = 1; i < c.operands(); ++i) gradients.push_back({c.tensor(i), c.count(i)});
+  return gradients;
+}
+
+void squared_norm(const Call& c) {
+  const double factor = c.scalar() != 0 ? static_cast<double>(c.scalar()) : 1.0;
+  cuda::add_squares(c.context, c.as<cuda::GradientNorm>(0), gradients_of(c), factor);
+}
+
+// What gradients are multiplied by; the first operand of every update.
+const double* gradient_scale(const Call& c) {
+  return &c.as<cuda::GradientNorm>(0)->clip_scale;
+}
+
+// An operation's tensors, one for each group of so many operands behind the first: make(its first operand,
+// its stream of random numbers).
+template <std::size_t kGroup, class Make>
+auto tensors_of(const Call& c, const Make& make) {
+  std::vector<decltype(make(std::size_t{}, std::uint64_t{}))> tensors;
+  for (std::size_t i = 1; i + kGroup <= c.operands(); i += kGroup)
+    tensors.push_back(make(i, c.random_stream(tensors.size())));
+  return tensors;
+}
+
+void adamw(const Call& c) {
+  // Parameter, gradient, two moments, master copy.
+  const auto tensors = tensors_of<5>(c, [&](std::size_t i, std::uint64_t stream) {
+    return cuda::AdamWTensor{c.tensor(i),  c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3),
+                             c.f32(i + 4), c.count(i),      stream};
+  });
+  cuda::adamw(c.context, tensors, gradient_scale(c), &c.numbers->adamw, c.decay());
+}
+
+// Of those with one moment: parameter, gradient, moment, master copy.
+template <class Tensor>
+std::vector<Tensor> tensors_with_moment(const Call& c) {
+  return tensors_of<4>(c, [&](std::size_t i, std::uint64_t stream) {
+    return Tensor{c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.count(i), stream};
+  });
+}
+
+void muon_momentum(const Call& c) {
+  // Update, gradient, moment.
+  const auto tensors = tensors_of<3>(c, [&](std::size_t i, std::uint64_t) {
+    return cuda::MuonMomentumTensor{c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.count(i)};
+  });
+  cuda::muon_momentum(c.context, tensors, gradient_scale(c), &c.numbers->adamw);
+}
+
+void apply_update(const Call& c) {
+  // Parameter, update, master copy.
+  const auto tensors = tensors_of<3>(c, [&](std::size_t i, std::uint64_t stream) {
+    return cuda::MuonTensor{c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.count(i), stream};
+  });
+  cuda::apply_update(c.context, tensors, gradient_scale(c), &c.numbers->adamw, c.decay());
+}
+
+constexpr KernelEntry kKernels[] = {
+    {OpKind::squared_norm, squared_norm},
+    {OpKind::clip_scale,
+     [](const Call& c) { cuda::clip_scale(c.context, c.as<cuda::GradientNorm>(0), &c.numbers->adamw); }},
+    {OpKind::unscale, [](const Call& c) { cuda::find_overflow(c.context, c.f32(0), gradients_of(c)); }},
+    // Not waited for: the update itself looks whether the norm is finite, so that a step can be captured. The
+    // host reads the value when the step is over.
+    {OpKind::host_read, [](const Call&) {}},
+    {OpKind::adamw, adamw},
+    {OpKind::lion,
+     [](const Call& c) {
+       cuda::lion(c.context, tensors_with_moment<cuda::LionTensor>(c), gradient_scale(c), &c.numbers->adamw,
+                  c.decay());
+     }},
+    {OpKind::sgd,
+     [](const Call& c) {
+       cuda::sgd(c.context, tensors_with_moment<cuda::SgdTensor>(c), gradient_scale(c), &c.numbers->adamw,
+                 c.decay());
+     }},
+    {OpKind::muon_momentum, muon_momentum},
+    {OpKind::orthogonalise,
+     [](const Call& c) {
+       cuda::orthogonalise(c.context, c.products, c.tensor(0), {c.dims().groups, c.rows(), c.cols()},
+                           c.tf32());
+     }},
+    {OpKind::apply_update, apply_update},
+};
+
+}  // namespace
+
+std::span<const KernelEntry> cuda_optimizer_kernels() {
+  return kKernels;
+}
+
+}  // namespace runtime
