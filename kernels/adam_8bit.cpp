@@ -10,29 +10,17 @@ namespace {
 
 using Map = std::array<float, 256>;
 
-Map map_of(bool is_signed) {
-  constexpr int kDecades = 7;
+template <bool is_signed>
+Map map_of() {
   Map map{};
-  std::size_t n = 0;
-  map[n++] = 0;
-  map[n++] = 1;
-  for (int decade = 0; decade < kDecades; ++decade) {
-    const int parts = 1 << (decade + (is_signed ? 0 : 1));
-    const double top = std::pow(10.0, decade - (kDecades - 1));
-    for (int part = 0; part < parts; ++part) {
-      const double value = top * (0.1 + 0.9 * (part + 0.5) / parts);
-      map[n++] = static_cast<float>(value);
-      if (is_signed) map[n++] = static_cast<float>(-value);
-    }
-  }
-  std::sort(map.begin(), map.end());
+  for (int code = 0; code < 256; ++code) map[static_cast<std::size_t>(code)] = moment_value<is_signed>(code);
   return map;
 }
 
 }  // namespace
 
 const std::array<float, 256>& moment_map(bool is_signed) {
-  static const Map with_sign = map_of(true), without = map_of(false);
+  static const Map with_sign = map_of<true>(), without = map_of<false>();
   return is_signed ? with_sign : without;
 }
 

@@ -12,6 +12,28 @@ inline constexpr std::int64_t kMomentBlock = 256;
 
 // What the codes stand for, in rising order, from -1 (of first moments) or 0 (of second) to 1: seven decades,
 // each cut into twice as many equal parts as the one below it, whose middles are the values; 0 and 1.
+// kMomentParts are those of the lowest decade.
+template <bool is_signed>
+inline constexpr int kMomentParts = is_signed ? 1 : 2;
+template <bool is_signed>
+inline constexpr int kMomentZero = is_signed ? 127 : 0;  // the code of 0; values below it mirror those above
+template <bool is_signed>
+constexpr float moment_value(int code) {
+  constexpr int kDecades = 7, kZero = kMomentZero<is_signed>, kLowest = kMomentParts<is_signed>;
+  if (code == kZero) return 0;
+  if (code == 255) return 1;
+  // A part's number in its decade, and how many the decade has.
+  const int number = (code > kZero ? code - kZero : kZero - code) - 1 + kLowest;
+  int parts = kLowest;
+  double tens = 1;
+  for (int decade = 1; decade < kDecades; ++decade)
+    if (number >= 2 * parts)
+      parts *= 2;
+    else
+      tens *= 10;
+  const double value = 1 / tens * (0.1 + 0.9 * (number - parts + 0.5) / parts);
+  return static_cast<float>(code > kZero ? value : -value);
+}
 const std::array<float, 256>& moment_map(bool is_signed);
 // The code of the nearest value; halfway the lower.
 std::uint8_t moment_code(float value, bool is_signed);

@@ -169,6 +169,12 @@ bool is_mask(OpKind kind, std::size_t operand) {
          (kind == OpKind::attention_standard_backward && operand == 5);
 }
 
+// Of AdamW with moments in 8 bits.
+bool is_code(OpKind kind, std::size_t operand) {
+  const sim::Role role = sim::info(kind).operands.at(operand).role;
+  return kind == OpKind::adamw_8bit && (role == sim::Role::moment1 || role == sim::Role::moment2);
+}
+
 bool is_kv_cache(OpKind kind, std::size_t operand) {
   return (kind == OpKind::kv_append && operand < 2) ||
          (kind == OpKind::attention_cached && (operand == 2 || operand == 3));
@@ -245,6 +251,7 @@ bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> ope
                        operands[i] == sim::DType::fp64 ||
                        (i == 2 && takes_quantised_weight(operation, operands[i])) ||
                        (is_mask(operation.kind, i) && operands[i] == sim::DType::int8) ||
+                       (is_code(operation.kind, i) && operands[i] == sim::DType::int8) ||
                        (operation.kind == OpKind::quantise && i == 0 && operands[i] == sim::DType::fp8) ||
                        (is_kv_cache(operation.kind, i) && operands[i] == sim::DType::fp8);
     if (!holds && operation.kind != OpKind::zero) return false;

@@ -1,6 +1,7 @@
 // Rows of the table of kernels: gradient norms and optimizers.
 #include <vector>
 
+#include "kernels/cuda/adam_8bit.h"
 #include "kernels/cuda/muon.h"
 #include "runtime/cuda/kernel_entries.h"
 
@@ -45,6 +46,22 @@ void adamw(const Call& c) {
   cuda::adamw(c.context, tensors, gradient_scale(c), &c.numbers->adamw, c.decay());
 }
 
+void adamw_8bit(const Call& c) {
+  // Parameter, gradient, two moments, their scales, master copy.
+  const auto tensors = tensors_of<7>(c, [&](std::size_t i, std::uint64_t stream) {
+    return cuda::AdamW8BitTensor{c.tensor(i),
+                                 c.tensor(i + 1),
+                                 c.as<std::uint8_t>(i + 2),
+                                 c.as<std::uint8_t>(i + 3),
+                                 c.f32(i + 4),
+                                 c.f32(i + 5),
+                                 c.f32(i + 6),
+                                 c.count(i),
+                                 stream};
+  });
+  cuda::adamw_8bit(c.context, tensors, gradient_scale(c), &c.numbers->adamw, c.decay());
+}
+
 // Of those with one moment: parameter, gradient, moment, master copy.
 template <class Tensor>
 std::vector<Tensor> tensors_with_moment(const Call& c) {
@@ -78,6 +95,7 @@ constexpr KernelEntry kKernels[] = {
     // host reads the value when the step is over.
     {OpKind::host_read, [](const Call&) {}},
     {OpKind::adamw, adamw},
+    {OpKind::adamw_8bit, adamw_8bit},
     {OpKind::lion,
      [](const Call& c) {
        cuda::lion(c.context, tensors_with_moment<cuda::LionTensor>(c), gradient_scale(c), &c.numbers->adamw,
