@@ -455,7 +455,8 @@ bool Executor::is_bound_alike(const Captured& captured, const RunSettings& setti
   const auto same_operation = [](const Bound& a, const Bound& b) {
     return a.operation.operation == b.operation.operation &&
            a.operation.variables.batch == b.operation.variables.batch &&
-           a.operation.variables.query_length == b.operation.variables.query_length;
+           a.operation.variables.query_length == b.operation.variables.query_length &&
+           a.operation.variables.begins_gradients == b.operation.variables.begins_gradients;
   };
   const auto same_operand = [](const BoundOperand& a, const BoundOperand& b) {
     return a.data == b.data && a.bytes == b.bytes && a.dtype == b.dtype;

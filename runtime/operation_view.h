@@ -36,12 +36,8 @@ class OperationView {
   std::int32_t* i32(sim::Role role) const { return as<std::int32_t>(role); }
 
   std::size_t operands() const { return bound_.operands.size(); }
-  bool updates(std::size_t operand) const {
-    return bound_.operation->operands[operand].access == sim::Access::update;
-  }
-  bool updates(sim::Role role) const {
-    return sim::operand(*bound_.operation, role).access == sim::Access::update;
-  }
+  bool updates(std::size_t operand) const { return is_update(bound_.operation->operands[operand]); }
+  bool updates(sim::Role role) const { return is_update(sim::operand(*bound_.operation, role)); }
 
   std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
   std::int64_t cols() const { return dims_.cols.value(bound_.variables); }
@@ -100,6 +96,10 @@ class OperationView {
   const BoundOperation& bound() const { return bound_; }
 
  private:
+  bool is_update(const sim::Operand& operand) const {
+    return sim::access_of(operand, bound_.variables) == sim::Access::update;
+  }
+
   const BoundOperation& bound_;
   const sim::Dims& dims_;
 };

@@ -41,6 +41,11 @@ bool needs_length(const Plan& plan, const Operation& op) {
          });
 }
 
+bool accumulates(const Operation& op) {
+  return std::any_of(op.operands.begin(), op.operands.end(),
+                     [](const Operand& o) { return o.access == Access::accumulate; });
+}
+
 // A step or a token comes back to the same weights after touching all that is live. Only samples that were
 // timed here ask for it; plans that run here have one program.
 Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
@@ -107,6 +112,7 @@ void BlockPricer::add_new_blocks() {
   for (std::size_t b = of_length_.size(); b < plan_.blocks.size(); ++b) {
     std::unique_ptr<OfLength>& of_block = of_length_.emplace_back();
     const std::vector<Operation>& operations = plan_.blocks[b].operations;
+    accumulates_.push_back(std::any_of(operations.begin(), operations.end(), accumulates));
     for (std::size_t i = 0; i < operations.size(); ++i) {
       bool needs = needs_length(plan_, operations[i]);
       for (std::size_t j = i; !needs && is_pair(b, j); ++j) needs = needs_length(plan_, operations[j + 1]);
@@ -169,8 +175,8 @@ BlockPricer::Expected BlockPricer::expected(BlockId id, Phase phase, const Varia
 
 PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, const Variables& variables) {
   OfLength* of_length = of_length_[block].get();
-  if (!of_length) return priced(block, index, relevant(false, variables));
-  const Variables v = relevant(of_length->needs_length[index], variables);
+  if (!of_length) return priced(block, index, relevant(false, accumulates_[block], variables));
+  const Variables v = relevant(of_length->needs_length[index], accumulates_[block], variables);
   auto& known = of_length->operations[index];
   // Actions that follow each other resemble each other.
   if (!known || known->first != v) known.emplace(v, priced(block, index, v));

@@ -41,7 +41,8 @@ class BlockPricer {
   void add_new_blocks();
   // The variables that a block's work depends on; the others are 0, so that each price is found once.
   Variables relevant(BlockId block, const Variables& variables) const {
-    return relevant(of_length_[static_cast<std::size_t>(block)] != nullptr, variables);
+    const auto b = static_cast<std::size_t>(block);
+    return relevant(of_length_[b] != nullptr, accumulates_[b], variables);
   }
 
  private:
@@ -51,8 +52,9 @@ class BlockPricer {
     std::vector<bool> needs_length;
     std::vector<std::optional<std::pair<Variables, PricedOperation>>> operations;
   };
-  static Variables relevant(bool length, Variables v) {
+  static Variables relevant(bool length, bool accumulates, Variables v) {
     if (!length) v.kv_length = 0;
+    v.begins_gradients = v.begins_gradients && accumulates;
     return v;
   }
   bool is_pair(std::size_t block, std::size_t index) const {
@@ -70,6 +72,7 @@ class BlockPricer {
   Bytes working_set_;
   std::vector<std::vector<bool>> pairs_;              // fusable_pairs()
   std::vector<std::unique_ptr<OfLength>> of_length_;  // by block; null where its work does not depend on it
+  std::vector<bool> accumulates_;                     // by block: it may begin gradients
   std::vector<PricedOperation> of_expected_;          // space for those that nobody asks for
 };
 

@@ -49,7 +49,7 @@ void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work&
     met[mark] = true;
     const Buffer& buffer = plan.buffers[static_cast<std::size_t>(o.buffer)];
     const Bytes bytes = touched(op, v, rows.at(i), buffer);
-    const Passes n = passes(op, rows.at(i), o.access);
+    const Passes n = passes(op, rows.at(i), access_of(o, v));
     if (buffer.on_host) {
       work.host += bytes * (n.reads + n.writes);
       if (info(op.kind).family == Family::copies) work.copied += bytes;

@@ -70,12 +70,14 @@ inline int shard_ranks(const Strategy& s) {
   return s.shard_group > 0 ? s.shard_group : data_ranks(s);
 }
 
-// A step of one micro-batch need not set gradients of layers' products to zero and add to them: the products
-// write them. Not where ranks share the batch or a tensor, whose gradients may be sums of parts.
+// Products write the gradients of their weights where nothing has before, in the place of adding to zeros: in
+// a step's first backward pass of each unit; where ZeRO adds up shards, in each.
 inline bool products_write_gradients(const Scenario& s) {
-  return s.implementation.runs_here && data_ranks(s.strategy) == 1 && s.strategy.tensor_parallel == 1 &&
-         s.implementation.memory.weight_gradient == WeightGradient::accumulated &&
-         s.workload.global_batch_size == s.workload.micro_batch_size;
+  return s.implementation.runs_here && s.implementation.memory.weight_gradient == WeightGradient::accumulated;
+}
+// Whether each micro-batch's gradients are added to shards, and are whole for one unit's backward pass alone.
+inline bool adds_up_shards(const Strategy& s) {
+  return s.zero_stage >= 2;
 }
 
 // Parameters and their states are worked on in units: the embedding's, a layer's, by what it consists of, the

@@ -181,7 +181,8 @@ class PlanChecker {
               written.insert(key(o));
           }
         for (const Operand& o : op.operands) {
-          if (o.buffer == kNoBuffer || o.access == Access::write || is_written_beforehand(buffer(o)))
+          if (o.buffer == kNoBuffer || access_of(o, a.variables) == Access::write ||
+              is_written_beforehand(buffer(o)))
             continue;
           const bool there = buffer(o).buffer_class == BufferClass::scratch
                                  ? written_scratch.contains(plan_.storage(o.buffer))

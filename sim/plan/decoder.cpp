@@ -363,7 +363,10 @@ std::vector<Operation> matmul_backward(const PlanBuilder& builder, const std::st
                                        BufferId dout, BufferId inp, const Affine& p, Dims dims) {
   const DType product = builder.types().product;
   const auto gradient = [](const Tensor& t) {
-    return t.is_written ? writes(t.gradient) : updates(t.gradient);
+    const bool each_time = t.zero_stage >= 2;
+    return Operand{t.gradient, !t.is_written ? Access::update
+                               : each_time   ? Access::write
+                                             : Access::accumulate};
   };
   return {operation(id + ".backward_weight", OpKind::matmul_backward_weight, product, dims,
                     {gradient(p.weight), gradient(p.bias), reads(dout), reads(inp)}),

@@ -13,6 +13,7 @@ struct Variables {
   std::int64_t batch = 1;         // sequences
   std::int64_t query_length = 1;  // new tokens a sequence
   std::int64_t kv_length = 1;     // tokens that attention sees at the end of the action, new ones included
+  bool begins_gradients = false;  // what Access::accumulate does: nothing in the step has written these yet
   auto operator<=>(const Variables&) const = default;
 };
 

@@ -60,7 +60,8 @@ enum class Role : std::uint8_t {
 };
 // clang-format on
 
-enum class Access : std::uint8_t { read, write, update };
+// `accumulate`: written by the first action of a step that has the operand, added to by all others.
+enum class Access : std::uint8_t { read, write, update, accumulate };
 
 // Which sort of work it is; in a sentence by its name.
 enum class Family : std::uint8_t {

@@ -20,6 +20,12 @@ struct Operand {
   std::int32_t layer_offset = 0;  // a per-layer buffer's instance is at action.layer + layer_offset
 };
 
+// What an action with these variables does: never `accumulate`.
+constexpr Access access_of(const Operand& o, const Variables& v) {
+  if (o.access != Access::accumulate) return o.access;
+  return v.begins_gradients ? Access::write : Access::update;
+}
+
 // Those that the kind's row in kinds.cpp multiplies, and of attention its window or chunk and its ALiBi; the
 // others stay zero.
 struct Dims {

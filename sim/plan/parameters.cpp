@@ -148,6 +148,12 @@ class ParameterWriter {
     return a;
   }
 
+  // Whose gradient is that of one product.
+  Tensor written(Tensor t) const {
+    t.is_written = training_ && products_write_gradients(builder_.scenario());
+    return t;
+  }
+
   Affine norm(std::string_view name, bool per_layer) {
     const Model& m = builder_.model();
     Affine a;
@@ -182,7 +188,8 @@ class ParameterWriter {
     Affine a;
     a.weight = tensor(joined(name, ".weight"), {outputs, inputs}, true, false, builder_.types().weights);
     if (bias) a.bias = tensor(joined(name, ".bias"), {outputs}, true, replicated_bias);
-    a.weight.is_written = a.bias.is_written = training_ && products_write_gradients(builder_.scenario());
+    a.weight = written(a.weight);
+    a.bias = written(a.bias);
     if (training_ && trains_adapters(builder_.scenario().workload))
       add_scales_of_frozen(a.weight.parameter, outputs, outputs * inputs);
     return a;
@@ -268,7 +275,7 @@ LatentParameters add_latent_parameters(ParameterWriter& w, const Model& m) {
   const LatentAttention& a = m.latent;
   const std::string name = "layer.attention.";
   const auto replicated = [&](const std::string& part, std::int64_t outputs, std::int64_t inputs) {
-    return Affine{w.tensor(name + part + ".weight", {outputs, inputs}, true, true), {}};
+    return Affine{w.written(w.tensor(name + part + ".weight", {outputs, inputs}, true, true)), {}};
   };
   LatentParameters p;
   if (a.q_lora_rank > 0) {
@@ -287,7 +294,7 @@ LatentParameters add_latent_parameters(ParameterWriter& w, const Model& m) {
 ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
   const MixtureOfExperts& e = m.moe;
   ExpertParameters p;
-  p.router = w.tensor("layer.router.weight", {e.num_experts, m.hidden_size}, true, true);
+  p.router = w.written(w.tensor("layer.router.weight", {e.num_experts, m.hidden_size}, true, true));
   if (e.router_bias) p.router_bias = w.tensor("layer.router.bias", {e.num_experts}, true, true);
   p.up = w.expert_products("layer.experts.gate_up", m.up_size(e.moe_intermediate_size), m.hidden_size,
                            m.mlp_bias);
@@ -297,7 +304,7 @@ ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
         w.column_parallel("layer.shared_expert.gate_up", m.up_size(shared), m.hidden_size, m.mlp_bias);
     p.shared_down = w.row_parallel("layer.shared_expert.down", m.hidden_size, shared, m.mlp_bias);
     if (e.shared_expert_gate)
-      p.shared_gate = w.tensor("layer.shared_expert.gate.weight", {1, m.hidden_size}, true, true);
+      p.shared_gate = w.written(w.tensor("layer.shared_expert.gate.weight", {1, m.hidden_size}, true, true));
   }
   return p;
 }
@@ -552,7 +559,7 @@ DecoderParameters add_module_parameters(PlanBuilder& builder, const DecoderParam
   p.prediction.hidden_norm = w.norm("hidden_norm", false);
   p.prediction.embedding_norm = w.norm("embedding_norm", false);
   p.prediction.projection.weight =
-      w.tensor("projection.weight", {m.hidden_size, 2 * m.hidden_size}, false, true);
+      w.written(w.tensor("projection.weight", {m.hidden_size, 2 * m.hidden_size}, false, true));
   p.prediction.final_norm = w.norm("final_norm", false);
   add_layer_parameters(w, m, {prediction_unit(builder.scenario().model)}, builder.groups().key_value >= 0, p);
   return p;
@@ -585,6 +592,8 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   p.head = p.tied ? p.embedding
                   : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
                              as_layers ? builder.types().weights : builder.types().embedding);
+  // The head's product comes before all else that adds to its gradient.
+  p.head = w.written(p.head);
   p.head_uses_embedding = p.tied || (training && m.num_nextn_predict_layers > 0);
   p.embedding_is_copied = p.head_uses_embedding && builder.groups().tied_embedding >= 0;
   const std::int64_t modules = training ? m.num_nextn_predict_layers : 0;

@@ -24,7 +24,8 @@ struct Tensor {
   BufferId parameter_for_backward = kNoBuffer;
   bool decay = false;       // weight decay applies: matrices only
   bool replicated = false;  // every rank of a tensor-parallel group holds the same
-  bool is_written = false;  // its gradient, by its product (products_write_gradients())
+  bool is_written =
+      false;  // its gradient, by its product, before anything adds to it (products_write_gradients())
   bool of_experts = false;  // ranks that hold the same are those of the group `expert_data`
   int zero_stage = 0;       // 0 also where no other rank holds the same
   explicit operator bool() const { return parameter != kNoBuffer; }

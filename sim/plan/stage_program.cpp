@@ -207,11 +207,21 @@ class StageWriter {
         compute(blocks_.zero[u.unit], Phase::backward, u.layer);
       compute(blocks_.zero_whole[u.unit], Phase::backward, u.layer);
     }
+    variables_.begins_gradients = begins_gradients(pass, u);
     compute(block_of(pass, u), pass == Pass::forward ? Phase::forward : Phase::backward, u.layer, waits);
+    variables_.begins_gradients = false;
     if (pass == Pass::forward) to_host(u);
     if (!s.reduces) return;
     waiting_.push_back(u);
     if (static_cast<std::int32_t>(waiting_.size()) == s.bucket) reduce_first(s.bucket);
+  }
+
+  // Whether nothing has written the unit's gradients yet that the pass's products make: of layers, not the
+  // part of inputs.
+  bool begins_gradients(Pass pass, const At& u) {
+    const bool has = pass != Pass::forward && u.unit != Unit::embedding &&
+                     !(pass == Pass::backward_input && is_layer(u.unit));
+    return has && products_write_gradients(scenario_) && begun_.insert(key(u)).second;
   }
 
   BlockId block_of(Pass pass, const At& u) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -426,6 +427,18 @@ void append_predictions(PlanBuilder& b, const TrainingBuffers& r, const DecoderP
   for (std::size_t m = modules.size(); m-- > 0;) modules[m].append_backward(head_back, again.modules[m]);
 }
 
+// A head in chunks, or with modules, has several products that make one gradient: the first begins it.
+Block with_gradients_begun_once(const PlanBuilder& b, Block block) {
+  std::set<BufferId> begun;
+  for (Operation& op : block.operations)
+    for (Operand& o : op.operands) {
+      const bool makes_gradient = o.buffer != kNoBuffer && o.access != Access::read &&
+                                  b.buffer(o.buffer).buffer_class == BufferClass::gradient;
+      if (makes_gradient && !begun.insert(o.buffer).second) o.access = Access::update;
+    }
+  return block;
+}
+
 // A layer's blocks where the layers between two kept inputs are more than one: `base` is written for a layer
 // whose input and output are both kept. Between, the residual stream passes from layer to layer.
 PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<RecomputePlace>& places,
@@ -643,7 +656,8 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, BlockRole r
 }
 
 // Gradients to zero, unit by unit: at once, or each `before_backward` of the unit. A tied head's weight is of
-// the embedding's unit, but its gradient begins with the head.
+// the embedding's unit, but its gradient begins with the head. What products write is left out; where
+// gradients live for one backward pass, their memory is taken here.
 UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units,
                            const std::string& name, const std::string& id, BufferId Tensor::*gradient,
                            bool before_backward) {
@@ -652,13 +666,31 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
     head.push_back(p.embedding);
     embedding.erase(embedding.begin());
   }
-  const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
+  if (p.tied) {
+    const auto set_written = [&](Tensors& group) {
+      for (Tensor& t : group)
+        if (t.parameter == p.embedding.parameter) t.is_written = p.head.is_written;
+    };
+    set_written(head);
+    if (!p.embedding_is_copied) set_written(embedding);
+  }
+  const bool whole = gradient == &Tensor::gradient && adds_up_shards(b.strategy());
   const auto add = [&](const std::string& unit, Tensors tensors) {
     if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
-    std::erase_if(tensors, [](const Tensor& t) { return t.is_written; });
-    return tensors.empty()
-               ? BlockId{-1}
-               : b.add({unit + "." + name, list_of(zero(id, tensors, gradient)), BlockRole::zero});
+    const auto stays = [&](const Tensor& t) { return !t.is_written || (!whole && t.zero_stage >= 2); };
+    const auto written = std::stable_partition(tensors.begin(), tensors.end(), stays);
+    Tensors besides(written, tensors.end());
+    tensors.erase(written, tensors.end());
+    if (!whole) besides.clear();
+    // An operation has an operand.
+    if (tensors.empty() && !besides.empty()) {
+      tensors.push_back(besides.back());
+      besides.pop_back();
+    }
+    if (tensors.empty()) return BlockId{-1};
+    Operation op = zero(id, tensors, gradient);
+    for (const Tensor& t : besides) op.beside.push_back(writes(t.*gradient));
+    return b.add({unit + "." + name, list_of(std::move(op)), BlockRole::zero});
   };
   UnitBlocks blocks;
   blocks[Unit::embedding] = add("embedding", std::move(embedding));
@@ -1021,7 +1053,7 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   Block head = head_forward(b, p, r, "head.forward"), head_back = head_backward(b, again, r, "head.backward");
   append_predictions(b, r, p, again, head, head_back);
   blocks.head = b.add(std::move(head));
-  blocks.head_backward = b.add(std::move(head_back));
+  blocks.head_backward = b.add(with_gradients_begun_once(b, std::move(head_back)));
   if (p.embedding.learns()) blocks.embedding_backward = b.add(embedding_backward(b, p, r));
   add_pipeline_blocks(b, r.residual, r.residual_gradient, blocks);
   add_state_blocks(b, p, units, r.gradient_norm, blocks);

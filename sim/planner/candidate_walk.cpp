@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/plan/builder.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "sim/planner/lanes.h"
@@ -141,7 +140,7 @@ class CandidateWalk::Layout {
     int stages = 1, data_parallel = 0;
     Refusal refusal;
     Refusals states, states_two_directions;  // of choices of states, with so many directions of the pipeline
-    std::map<std::pair<StatePlaces, bool>, std::vector<AlikeStates>> alike;
+    std::map<StatePlaces, std::vector<AlikeStates>> alike;
   };
   // Candidates whose time is asked for, all of them or those that are drawn: it is found for several at a
   // time.
@@ -372,8 +371,7 @@ class CandidateWalk::Layout {
 
   // With the scenario's schedule.
   const std::vector<AlikeStates>& alike_states(Stages& stages) {
-    const auto [known, added] =
-        stages.alike.try_emplace({state_places(scenario_), products_write_gradients(scenario_)});
+    const auto [known, added] = stages.alike.try_emplace(state_places(scenario_));
     std::vector<AlikeStates>& alike = known->second;
     if (!added) return alike;
     const Refusals& refusals = refusals_of(stages);

@@ -26,7 +26,12 @@ ActionTime message_of(BlockTimes& states, Unit unit, std::int32_t units, bool la
 
 PassTimer::PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StepStates* states,
                      const StepSoftware& software, bool single)
-    : scenario_(scenario), compute_(compute), states_(states), software_(software), single_(single) {
+    : scenario_(scenario),
+      compute_(compute),
+      states_(states),
+      software_(software),
+      single_(single),
+      writes_(products_write_gradients(scenario)) {
   if (!states) return;
   const StepBlocks& blocks = states->unbucketed.blocks.blocks();
   last_differs_ = std::any_of(kUnits.begin(), kUnits.end(), [&](Unit unit) {
@@ -39,11 +44,29 @@ PassKind PassTimer::normal(PassKind kind) const {
   const bool has_work = software_.pass.waits || software_.pass.before.value > 0;
   kind.begins_step &= software_.before_first_pass.value > 0;
   kind.reads_ahead &= gathers_ahead(scenario_);
-  kind.ends_gradients |= kind.begins_gradients && single_;
+  kind.ends_gradients |= (kind.begins_gradients || kind.begins_weights) && single_;
   kind.ends_gradients &= ends_matter;
-  kind.begins_gradients &= scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
+  const bool writes_first = writes_ && !adds_up_shards(scenario_.strategy);
+  kind.begins_gradients &=
+      writes_first || scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
+  kind.begins_weights &= writes_first;
   kind.follows_input &= has_work;
   return kind;
+}
+
+PassKind PassTimer::least(Pass pass) const {
+  PassKind kind = normal({.pass = pass});
+  // Without states the ZeRO stage is not known: each pass may be one that writes.
+  const bool writes = writes_ && pass != Pass::forward && !(states_ && adds_up_shards(scenario_.strategy));
+  kind.begins_gradients |= writes && pass != Pass::backward_weight;
+  kind.begins_weights |= writes && pass != Pass::backward_input;
+  return kind;
+}
+
+bool PassTimer::writes_gradients(const UnitStep& s, const PassKind& kind) const {
+  if (!writes_ || kind.pass == Pass::forward) return false;
+  return (states_ && adds_up_shards(scenario_.strategy)) ||
+         (is_layer(s.unit) ? kind.begins_weights : kind.begins_gradients);
 }
 
 bool PassTimer::reduces(const PassKind& kind) const {
@@ -61,7 +84,8 @@ int PassTimer::exchange(const PassKind& kind) const {
   // Layers' gradients go with the pass that ends them.
   if (reduces(kind))
     return kind.pass == Pass::backward_input ? states_->unbucketed.exchange : states_->exchange;
-  const bool any = states_ && (gathers(kind) || reads_ahead(kind) || kind.begins_gradients);
+  const bool zeroes = kind.begins_gradients && !writes_;
+  const bool any = states_ && (gathers(kind) || reads_ahead(kind) || zeroes);
   return any ? states_->unbucketed.exchange : -1;
 }
 
@@ -85,17 +109,19 @@ TimedStep PassTimer::priced(const UnitStep& s, const PassKind& kind, const UnitB
   if (begins) {
     BlockTimes& times = states_->unbucketed.blocks;
     const StepBlocks& blocks = times.blocks();
-    if (kind.begins_gradients) step.before = times.of(blocks.zero[s.unit], Phase::optimizer);
+    if (kind.begins_gradients && !writes_) step.before = times.of(blocks.zero[s.unit], Phase::optimizer);
     step.before = in_turn(step.before, times.of(blocks.zero_whole[s.unit], Phase::backward));
   }
   if (s.recomputes) step.work = in_turn(step.work, std::exchange(step.before, {}));
-  step.work = in_turn(step.work, s.unit == Unit::embedding
-                                     ? (forward ? compute_.embedding : compute_.embedding_backward)
-                                 : s.unit == Unit::head ? (forward ? compute_.head : compute_.head_backward)
-                                 : forward              ? layer->forward
-                                 : kind.pass == Pass::backward       ? layer->backward
-                                 : kind.pass == Pass::backward_input ? layer->input
-                                                                     : layer->weight);
+  const bool first = writes_gradients(s, kind);
+  const ActionTime& head_backward = first ? compute_.head_backward_first : compute_.head_backward;
+  step.work = in_turn(step.work,
+                      s.unit == Unit::embedding ? (forward ? compute_.embedding : compute_.embedding_backward)
+                      : s.unit == Unit::head    ? (forward ? compute_.head : head_backward)
+                      : forward                 ? layer->forward
+                      : kind.pass == Pass::backward_input ? layer->input
+                      : kind.pass == Pass::backward       ? (first ? layer->backward_first : layer->backward)
+                                                          : (first ? layer->weight_first : layer->weight));
   if (s.bucket == 0) return step;
   step.message = message(s.bucket);
   step.bucket = s.bucket;

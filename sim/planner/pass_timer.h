@@ -28,28 +28,33 @@ struct PassKind {
   Pass pass{};
   bool begins_step = false;       // its stage's first
   bool reads_ahead = false;       // its chunk's first: reads what is gathered from the step's beginning on
-  bool begins_gradients = false;  // its chunk's first that has gradients
+  bool begins_gradients = false;  // its chunk's first that has gradients, of embedding and head at least
+  bool begins_weights = false;    // its chunk's first that has those of layers' products
   bool ends_gradients = false;    // the last that has them
   bool follows_input = false;     // what the host does before a pass it has done before the part of inputs
   // All that it is, as one number.
   constexpr unsigned code() const {
     return static_cast<unsigned>(pass) | (begins_step ? 4u : 0u) | (reads_ahead ? 8u : 0u) |
-           (begins_gradients ? 16u : 0u) | (ends_gradients ? 32u : 0u) | (follows_input ? 64u : 0u);
+           (begins_gradients ? 16u : 0u) | (ends_gradients ? 32u : 0u) | (follows_input ? 64u : 0u) |
+           (begins_weights ? 128u : 0u);
   }
 };
-inline constexpr std::size_t kPassCodes = 128;
+inline constexpr std::size_t kPassCodes = 256;
 // Those that schedules have.
-inline constexpr std::array<PassKind, 13> kPassKinds{{
+inline constexpr std::array<PassKind, 16> kPassKinds{{
     {.pass = Pass::forward},
     {.pass = Pass::forward, .reads_ahead = true},
     {.pass = Pass::forward, .begins_step = true, .reads_ahead = true},
     {.pass = Pass::backward},
-    {.pass = Pass::backward, .begins_gradients = true},
+    {.pass = Pass::backward, .begins_gradients = true, .begins_weights = true},
+    {.pass = Pass::backward, .begins_weights = true},
     {.pass = Pass::backward, .ends_gradients = true},
     {.pass = Pass::backward_input},
     {.pass = Pass::backward_input, .begins_gradients = true},
     {.pass = Pass::backward_input, .ends_gradients = true},
     {.pass = Pass::backward_weight},
+    {.pass = Pass::backward_weight, .begins_weights = true},
+    {.pass = Pass::backward_weight, .begins_weights = true, .follows_input = true},
     {.pass = Pass::backward_weight, .ends_gradients = true},
     {.pass = Pass::backward_weight, .follows_input = true},
     {.pass = Pass::backward_weight, .ends_gradients = true, .follows_input = true},
@@ -72,6 +77,8 @@ class PassTimer {
 
   // Without what makes no difference here.
   PassKind normal(PassKind kind) const;
+  // A pass that takes no longer than any other of its sort, whatever is exchanged.
+  PassKind least(Pass pass) const;
   // What else such a pass depends on: the number of what is exchanged beside it (-1: nothing), and whether on
   // how many units are gathered ahead.
   int exchange(const PassKind& kind) const;
@@ -82,13 +89,15 @@ class PassTimer {
  private:
   bool reduces(const PassKind& kind) const;
   bool reads_ahead(const PassKind& kind) const;
+  // Whether the unit's products write gradients.
+  bool writes_gradients(const UnitStep& step, const PassKind& kind) const;
   TimedStep priced(const UnitStep& step, const PassKind& kind, const UnitBlocks* gather) const;
 
   const Scenario& scenario_;
   const ComputeTimes& compute_;
   const StepStates* states_;
   const StepSoftware& software_;
-  bool single_, last_differs_ = false;
+  bool single_, writes_, last_differs_ = false;
 };
 
 // What a stage does once a step, before its first pass and after its last.

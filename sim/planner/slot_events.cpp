@@ -16,6 +16,7 @@ struct ChunkSlots {
   explicit ChunkSlots(const std::vector<Slot>& slots, std::int32_t chunks)
       : first_forward(static_cast<std::size_t>(chunks), slots.size()),
         first_backward(first_forward),
+        first_weight(first_forward),
         last_input(first_forward),
         last_weight(first_forward) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -24,7 +25,10 @@ struct ChunkSlots {
       std::size_t& first = (pass == Pass::forward ? first_forward : first_backward)[chunk];
       first = std::min(first, i);
       if (pass == Pass::backward || pass == Pass::backward_input) last_input[chunk] = i;
-      if (pass == Pass::backward || pass == Pass::backward_weight) last_weight[chunk] = i;
+      if (pass == Pass::backward || pass == Pass::backward_weight) {
+        first_weight[chunk] = std::min(first_weight[chunk], i);
+        last_weight[chunk] = i;
+      }
     }
   }
   bool is_first(std::size_t i, const Slot& slot) const {
@@ -35,7 +39,10 @@ struct ChunkSlots {
     return i == (slot.pass == Pass::backward_input ? last_input
                                                    : last_weight)[static_cast<std::size_t>(slot.chunk)];
   }
-  std::vector<std::size_t> first_forward, first_backward, last_input, last_weight;
+  bool is_first_of_weights(std::size_t i, const Slot& slot) const {
+    return i == first_weight[static_cast<std::size_t>(slot.chunk)];
+  }
+  std::vector<std::size_t> first_forward, first_backward, first_weight, last_input, last_weight;
 };
 
 PassKind kind_of(const std::vector<Slot>& slots, std::size_t i, const ChunkSlots& ends) {
@@ -45,11 +52,13 @@ PassKind kind_of(const std::vector<Slot>& slots, std::size_t i, const ChunkSlots
                       slots[i - 1].micro_batch != slot.micro_batch ||
                       (slots[i - 1].pass == Pass::forward) != forward;
   const bool of_weight = slot.pass == Pass::backward_weight, first = ends.is_first(i, slot) && !of_weight;
+  const bool first_of_weights = ends.is_first_of_weights(i, slot);
   return {.pass = slot.pass,
           .begins_step = i == 0,
           .reads_ahead = forward && first,
           .begins_gradients = !forward && first,
-          .ends_gradients = !forward && !first && ends.is_last(i, slot),
+          .begins_weights = first_of_weights,
+          .ends_gradients = !forward && !first && !first_of_weights && ends.is_last(i, slot),
           .follows_input = of_weight && !begins};
 }
 
@@ -67,7 +76,7 @@ class Kinds {
   }
 
  private:
-  static constexpr std::uint8_t kNone = kPassCodes;
+  static constexpr std::uint8_t kNone = 0xff;
   std::vector<std::uint8_t>& kinds_;
   std::array<std::uint8_t, kPassCodes> places_;
 };

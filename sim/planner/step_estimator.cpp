@@ -55,10 +55,9 @@ struct StepEstimator::ComputeKey {
   bool pipeline = false, replicas = false, waits_for_ranks = false;
   bool pairs = false;              // experts' exchanges hide behind the other pass of a pair
   bool several_sequences = false;  // and tensors that one sequence does not have
-  bool writes_gradients = false;
   auto others() const {
     return std::tie(strides, expert.size, expert.stride, expert.outer_size, expert.outer_stride, parts,
-                    pipeline, replicas, pairs, waits_for_ranks, several_sequences, writes_gradients);
+                    pipeline, replicas, pairs, waits_for_ranks, several_sequences);
   }
   bool operator<(const ComputeKey& o) const {
     if (others() != o.others()) return others() < o.others();
@@ -69,11 +68,7 @@ struct StepEstimator::ComputeKey {
 // The same for states.
 struct StepEstimator::StateKey {
   Strategy strategy;
-  bool writes_gradients = false;
-  bool operator<(const StateKey& o) const {
-    if (writes_gradients != o.writes_gradients) return writes_gradients < o.writes_gradients;
-    return less_by_fields(strategy, o.strategy);
-  }
+  bool operator<(const StateKey& o) const { return less_by_fields(strategy, o.strategy); }
 };
 
 struct StepEstimator::Known {
@@ -135,7 +130,6 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   key.replicas = data_ranks(t) > 1;
   key.waits_for_ranks = collectives_wait_for_ranks(s, s.hardware);
   key.several_sequences = s.workload.micro_batch_size > 1 && has_tensors_of_several_sequences(s);
-  key.writes_gradients = products_write_gradients(s);
   if (key.pipeline) key.parts = parts_of_plan(s);
   key.pairs = t.expert_parallel > 1 && pairs_passes(t.schedule);
   t.schedule = key.pairs ? plainest_schedule(Placement::v, true) : kPlainSchedule;
@@ -239,7 +233,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
 }
 
 UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {
-  StateKey key{s.strategy, products_write_gradients(s)};
+  StateKey key{s.strategy};
   Strategy& t = key.strategy;
   t.gradient_bucket = 0;
   t.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : 1;

@@ -129,7 +129,7 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   durations.assign(cut_.pieces.distinct.size(), {});
   for (const Pass pass : kPasses) {
     if (!has_pass(parts, pass)) continue;
-    const StepPasses::Cut::Passes& passes = passes_.priced(cut_, of_passes, of_passes.normal({.pass = pass}));
+    const StepPasses::Cut::Passes& passes = passes_.priced(cut_, of_passes, of_passes.least(pass));
     // Where some backward passes are whole, their parts exchange no less.
     const bool counts = pass == Pass::forward || pass == Pass::backward || parts == BackwardParts::all_split;
     for (std::size_t p = 0; p < durations.size(); ++p) {

@@ -4,11 +4,13 @@
 
 namespace sim {
 
-ActionTime BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size) {
+ActionTime BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size, bool begins_gradients) {
   if (block < 0) return {};
-  const auto found = std::find_if(times_.begin(), times_.end(),
-                                  [&](const OfBatch& of) { return of.micro_batch_size == micro_batch_size; });
-  OfBatch& of_batch = found != times_.end() ? *found : times_.emplace_back(OfBatch{micro_batch_size, {}});
+  const auto found = std::find_if(times_.begin(), times_.end(), [&](const OfBatch& of) {
+    return of.micro_batch_size == micro_batch_size && of.begins_gradients == begins_gradients;
+  });
+  OfBatch& of_batch =
+      found != times_.end() ? *found : times_.emplace_back(OfBatch{micro_batch_size, begins_gradients, {}});
   std::vector<std::optional<ActionTime>>& times = of_batch.blocks;
   if (times.size() < step_.plan.blocks.size()) times.resize(step_.plan.blocks.size());
   std::optional<ActionTime>& known = times[static_cast<std::size_t>(block)];
@@ -19,7 +21,8 @@ ActionTime BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_s
       pricer_->expected(block, phase,
                         {.batch = micro_batch_size,
                          .query_length = s.workload.seq_len / s.strategy.context_parallel,
-                         .kv_length = s.workload.seq_len});
+                         .kv_length = s.workload.seq_len,
+                         .begins_gradients = begins_gradients});
   return known.emplace(ActionTime{expected.duration, expected.host, {}});
 }
 
@@ -54,11 +57,14 @@ BlockId any(const PlacedBlocks& blocks, RecomputePlace place) {
 
 ComputeTimes compute_times(BlockTimes& b, BackwardParts parts, std::int64_t micro_batch_size) {
   const StepBlocks& blocks = b.blocks();
+  const bool writes = products_write_gradients(b.plan().scenario);
   const auto of = [&](BlockId block, Phase phase) { return b.of(block, phase, micro_batch_size); };
+  const auto first = [&](BlockId block) { return b.of(block, Phase::backward, micro_batch_size, writes); };
   ComputeTimes times{.embedding = of(blocks.embedding, Phase::forward),
                      .embedding_backward = of(blocks.embedding_backward, Phase::backward),
                      .head = of(blocks.head, Phase::forward),
                      .head_backward = of(blocks.head_backward, Phase::backward),
+                     .head_backward_first = first(blocks.head_backward),
                      .layers = {}};
   constexpr RecomputePlace alone{true, true}, inner{true, false};
   times.layers.reserve(blocks.layers.size());
@@ -67,10 +73,14 @@ ComputeTimes compute_times(BlockTimes& b, BackwardParts parts, std::int64_t micr
     t.forward = of(any(layer.forward, alone), Phase::forward);
     t.recompute = of(any(layer.recompute, inner), Phase::recompute);
     t.recompute_last = of(any(layer.recompute, alone), Phase::recompute);
-    if (parts != BackwardParts::all_split) t.backward = of(any(layer.backward, alone), Phase::backward);
+    if (parts != BackwardParts::all_split) {
+      t.backward = of(any(layer.backward, alone), Phase::backward);
+      t.backward_first = first(any(layer.backward, alone));
+    }
     if (parts != BackwardParts::whole) {
       t.input = of(any(layer.backward_input, alone), Phase::backward);
       t.weight = of(layer.weight, Phase::backward);
+      t.weight_first = first(layer.weight);
     }
   }
   return times;

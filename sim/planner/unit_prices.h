@@ -23,7 +23,8 @@ class BlockTimes {
   BlockTimes& operator=(const BlockTimes&) = delete;
 
   // Nothing, where there is no such block. A block is of one phase.
-  ActionTime of(BlockId block, Phase phase, std::int64_t micro_batch_size = 1);
+  // `begins_gradients`: Variables'.
+  ActionTime of(BlockId block, Phase phase, std::int64_t micro_batch_size = 1, bool begins_gradients = false);
   // Gradients of so many units in one message.
   ActionTime message(Unit unit, std::int32_t units);
   // Layers whose gradients go in one message of so many bytes.
@@ -49,6 +50,7 @@ class BlockTimes {
   std::optional<BlockPricer> pricer_;  // of some plans only the buffers are looked at
   struct OfBatch {
     std::int64_t micro_batch_size = 1;
+    bool begins_gradients = false;
     std::vector<std::optional<ActionTime>> blocks;
   };
   std::vector<OfBatch> times_;  // of few sizes
@@ -59,11 +61,13 @@ class BlockTimes {
 struct LayerTimes {
   ActionTime forward, recompute, recompute_last;  // recompute_last: of the last of a group
   ActionTime backward, input, weight;             // whole; in two parts
+  ActionTime backward_first, weight_first;        // where they begin gradients
 };
 
 // Compute of a micro-batch's passes; of backward passes, as the schedules run them that it is found for.
 struct ComputeTimes {
   ActionTime embedding, embedding_backward, head, head_backward;
+  ActionTime head_backward_first;  // where it begins gradients
   std::vector<LayerTimes> layers;  // of each kind, in the order of StepBlocks::kinds
 };
 ComputeTimes compute_times(BlockTimes& blocks, BackwardParts parts, std::int64_t micro_batch_size);

@@ -3,6 +3,7 @@
 #include "sim/cost/predict.h"
 #include "sim/plan/device_memory.h"
 #include "sim/plan/legality.h"
+#include "sim/plan/schedule.h"
 #include "sim/planner/estimate.h"
 #include "sim/quantile.h"
 #include "tests/sim/random_strategies.h"
@@ -45,6 +46,40 @@ TEST_CASE(
   CHECK(quantile(errors, 0.5) < 1e-6);
   CHECK(kendalls_tau(estimated, predicted) > 0.999);
   CHECK(quantile(memory_errors, 0.5) < 1e-6);
+}
+
+TEST_CASE("a step whose first micro-batch writes gradients is estimated as it is predicted") {
+  for (const char* model : {"llama-3.1-8b", "gpt2-124m", "deepseek-v3"}) {
+    Scenario s;
+    s.model = load_model_preset(model);
+    s.model.num_hidden_layers = 8;
+    s.hardware = load_hardware_preset("h100-sxm");
+    s.implementation = load_implementation_preset("ridgepoint");
+    s.workload.seq_len = 1024;
+    for (const int data_parallel : {1, 2})
+      for (const int tensor_parallel : {1, 2})
+        for (const int stages : {1, 2, 4})
+          for (const std::string_view name : schedule_names())
+            for (const int zero : {0, 1, 2, 3})
+              for (const std::int64_t micro_batches : {1, 2, 8}) {
+                const std::string schedule(name);
+                Scenario t = s;
+                t.strategy.data_parallel = data_parallel;
+                t.strategy.tensor_parallel = tensor_parallel;
+                t.strategy.pipeline_parallel = stages;
+                t.strategy.schedule = schedule;
+                t.strategy.zero_stage = zero;
+                t.strategy.virtual_pipeline = placement_of(schedule) == Placement::v ? 2 : 1;
+                t.workload.global_batch_size = micro_batches * data_parallel;
+                if ((stages == 1 && schedule != "1f1b") || !validate(t).empty()) continue;
+                CAPTURE(model, data_parallel, tensor_parallel, stages, schedule, zero, micro_batches);
+                const Plan plan = make_plan(t);
+                const Estimate e = estimate(t);
+                CHECK(error_of(e.step.value, predict_step(plan, t.hardware, nullptr).seconds.value) < 1e-9);
+                CHECK(error_of(static_cast<double>(e.memory.value),
+                               static_cast<double>(predicted_peak(plan).value)) < 0.005);
+              }
+  }
 }
 
 TEST_CASE("an estimate does not depend on what was estimated before") {
