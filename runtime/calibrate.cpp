@@ -12,7 +12,7 @@
 #include "runtime/gpu_state.h"
 #include "runtime/last_cache.h"
 #include "runtime/measured.h"
-#include "runtime/memory_pace.h"
+#include "runtime/machine_pace.h"
 #include "runtime/run.h"
 #include "runtime/sample_kernels.h"
 #include "runtime/sample_runs.h"
@@ -284,7 +284,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   measure_limits();
   // A part is not worth keeping: whoever asks for an end gets it after the operation that is being timed.
   if (stop.stop_requested()) return calibration;
-  MemoryPace pace(*device, hardware.last_level_cache);
+  MachinePace pace(*device, hardware.last_level_cache);
   std::vector<Pace> paces;
   Sampling sampling{.memory = memory,
                     .rotation = rotation,

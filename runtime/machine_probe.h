@@ -1,16 +1,11 @@
-// How fast this machine is now beside its calibration: a product and memory's pace, timed again before a run.
+// How fast this machine is now beside its calibration: its pace, looked at again before a run.
 #pragma once
 #include <optional>
 #include <string>
 
-#include "runtime/single_operation.h"
 #include "sim/cost/calibration.h"
 
 namespace runtime {
-
-// A product that is bound by arithmetic. Every calibration of a CPU times it, and runtime/memory_pace's
-// streams.
-SingleOperation probe_of_arithmetic();
 
 // Takes about half a second on as many threads as kernels have now. Empty where the calibration lacks the
 // operations.

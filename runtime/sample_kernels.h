@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/memory_pace.h"
+#include "runtime/machine_pace.h"
 #include "runtime/stopwatch.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
@@ -19,7 +19,7 @@ struct Sampling {
   int threads = 0;
   std::string what;  // progress is told as
   // Looked at between operations where kernels run on a CPU, and what it was for each of calibration.samples.
-  MemoryPace* pace = nullptr;
+  MachinePace* pace = nullptr;
   std::vector<Pace>* paces = nullptr;
 };
 

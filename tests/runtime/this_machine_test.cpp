@@ -16,8 +16,8 @@
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
 #include "runtime/cpu/kernel_table.h"
+#include "runtime/machine_pace.h"
 #include "runtime/machine_probe.h"
-#include "runtime/memory_pace.h"
 #include "runtime/other_load.h"
 #include "runtime/sample_kernels.h"
 #include "runtime/sample_runs.h"
@@ -196,7 +196,7 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   CHECK(runtime::slowdown_sentence(*found).find("faster by") != std::string::npos);
 }
 
-TEST_CASE("What was timed while memory was slow counts as if memory had had its median pace") {
+TEST_CASE("What was timed at another pace of memory or arithmetic counts as if at the median pace") {
   sim::Calibration known = calibration();
   known.hardware.last_level_cache = {1 << 20};
   known.launch = {};
@@ -208,18 +208,23 @@ TEST_CASE("What was timed while memory was slow counts as if memory had had its 
   from_memory.working_set = {1 << 30};
   from_cache.working_set = {1 << 18};
   for (sim::KernelSample* sample : {&from_memory, &from_cache, &arithmetic}) sample->median = {3};
-  known.samples = {from_memory, from_cache, arithmetic, from_memory, from_memory};
-  const runtime::Pace slow{2, 8}, usual{1, 4};
-  runtime::set_to_one_pace(known, {slow, slow, slow, usual, usual});
-  // Three of five were timed slowly: that is the median, and the others are set back to it.
-  CHECK(known.samples[0].median.value == Approx(3));
-  CHECK(known.samples[1].median.value == Approx(3));
-  CHECK(known.samples[3].median.value == Approx(6));
-  known.samples = {from_memory, from_cache, arithmetic, from_memory, from_memory};
-  runtime::set_to_one_pace(known, {slow, slow, usual, usual, usual});
-  CHECK(known.samples[0].median.value == Approx(1.5));
-  CHECK(known.samples[1].median.value == Approx(3));  // caches are not slower
-  CHECK(known.samples[2].median.value == Approx(3));
+  const std::vector<sim::KernelSample> timed{from_memory, from_cache, arithmetic, from_memory, arithmetic};
+  const runtime::Pace usual{.arithmetic = 5, .streams = {1, 4}},
+      slow_memory{.arithmetic = 5, .streams = {2, 8}}, slow_clock{.arithmetic = 15, .streams = {1, 4}};
+  const auto check = [&](const std::vector<runtime::Pace>& paces, const std::vector<double>& expected) {
+    known.samples = timed;
+    runtime::set_to_one_pace(known, paces);
+    for (std::size_t i = 0; i < timed.size(); ++i) {
+      INFO(i);
+      CHECK(known.samples[i].median.value == Approx(expected[i]));
+    }
+  };
+  // Three of five looks found memory slow: that is the median, and the other sample from memory is set to it.
+  check({slow_memory, slow_memory, slow_memory, usual, usual}, {3, 3, 3, 6, 3});
+  // Two did: what went through memory then is set back. Caches were no slower.
+  check({slow_memory, slow_memory, usual, usual, usual}, {1.5, 3, 3, 3, 3});
+  // Caches and arithmetic follow the clock, memory does not.
+  check({usual, slow_clock, slow_clock, usual, usual}, {3, 1, 1, 3, 3});
 }
 
 TEST_CASE("A machine that takes twice as long is predicted to take twice as long") {

@@ -1,0 +1,109 @@
+#include "runtime/machine_pace.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/this_machine.h"
+#include "sim/quantile.h"
+
+namespace runtime {
+namespace {
+
+constexpr SampleLength kLength{.seconds = 0.006, .most = 12};
+
+// The sample of the very operation that went through most memory, or through any where it makes no
+// difference.
+std::optional<std::size_t> uncached_sample(const std::vector<sim::KernelSample>& samples,
+                                           const SingleOperation& single) {
+  std::optional<std::size_t> found;
+  for (const std::size_t i : samples_of(single, samples))
+    if (!found || samples[*found].working_set < samples[i].working_set) found = i;
+  return found;
+}
+
+}  // namespace
+
+SingleOperation probe_of_arithmetic() {
+  return product(sim::OpKind::matmul, 256, 3072, 768);
+}
+
+std::array<SingleOperation, kStreams> streams() {
+  return {product(sim::OpKind::matmul, 1, 16384, 256), optimizer(sim::OpKind::adamw, std::int64_t{1} << 20)};
+}
+
+sim::Slowdown times_as_long(const Pace& now, const Pace& then) {
+  double product = 1;
+  for (std::size_t i = 0; i < kStreams; ++i) product *= now.streams[i] / then.streams[i];
+  return {.arithmetic = now.arithmetic / then.arithmetic, .memory = std::pow(product, 1.0 / kStreams)};
+}
+
+Pace between(const Pace& a, const Pace& b) {
+  Pace mean{.arithmetic = std::sqrt(a.arithmetic * b.arithmetic)};
+  for (std::size_t i = 0; i < kStreams; ++i) mean.streams[i] = std::sqrt(a.streams[i] * b.streams[i]);
+  return mean;
+}
+
+Pace median(const std::vector<Pace>& paces) {
+  const auto median_of = [&](const auto& part) {
+    std::vector<double> seconds;
+    for (const Pace& pace : paces) seconds.push_back(part(pace));
+    return sim::quantile(seconds, 0.5);
+  };
+  Pace median{.arithmetic = median_of([](const Pace& pace) { return pace.arithmetic; })};
+  for (std::size_t i = 0; i < kStreams; ++i)
+    median.streams[i] = median_of([&](const Pace& pace) { return pace.streams[i]; });
+  return median;
+}
+
+sim::Bytes uncached_size(sim::Bytes last_level_cache) {
+  constexpr std::int64_t kLeast = 256 << 20, kMost = std::int64_t{2} << 30;
+  return {std::min(std::clamp<std::int64_t>(2 * last_level_cache.value, kLeast, kMost),
+                   physical_memory().value / 8)};
+}
+
+MachinePace::MachinePace(Device& device, sim::Bytes last_level_cache)
+    : stopwatch_(device, uncached_size(last_level_cache), kCachedRotation, sim::DType::fp32, kLength) {}
+
+Pace MachinePace::look() {
+  Pace pace{.arithmetic = stopwatch_.time_cached(arithmetic_).median};
+  for (std::size_t i = 0; i < kStreams; ++i) pace.streams[i] = stopwatch_.time_uncached(streams_[i]).median;
+  return pace;
+}
+
+void set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces) {
+  if (paces.empty()) return;
+  const Pace usual = median(paces);
+  const sim::Hardware& hardware = calibration.hardware;
+  std::vector<sim::KernelSample>& samples = calibration.samples;
+  for (std::size_t i = 0; i < paces.size(); ++i)
+    samples[i].median =
+        samples[i].median *
+        (sim::roofline(hardware, calibration.launch, samples[i]).time() /
+         sim::roofline(hardware, calibration.launch, samples[i], times_as_long(paces[i], usual)).time());
+  for (const std::size_t i : samples_of(probe_of_arithmetic(), samples))
+    samples[i].median = {usual.arithmetic};
+  const auto all = streams();
+  for (std::size_t i = 0; i < kStreams; ++i)
+    if (const auto sample = uncached_sample(samples, all[i])) samples[*sample].median = {usual.streams[i]};
+}
+
+std::optional<Pace> calibrated_pace(const sim::Calibration& calibration) {
+  const auto seconds = [&](const SingleOperation& single) -> std::optional<double> {
+    const auto sample = uncached_sample(calibration.samples, single);
+    if (!sample) return std::nullopt;
+    return calibration.samples[*sample].median.value;
+  };
+  Pace pace;
+  const auto arithmetic = seconds(probe_of_arithmetic());
+  if (!arithmetic) return std::nullopt;
+  pace.arithmetic = *arithmetic;
+  const auto all = streams();
+  for (std::size_t i = 0; i < kStreams; ++i) {
+    const auto stream = seconds(all[i]);
+    if (!stream) return std::nullopt;
+    pace.streams[i] = *stream;
+  }
+  return pace;
+}
+
+}  // namespace runtime

@@ -1,0 +1,61 @@
+// How fast this machine is at the moment, in arithmetic and in memory. Where other programs, or other guests
+// of a host, share it, either changes by half within a minute, and what is timed then says little of another
+// minute.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "runtime/device.h"
+#include "runtime/single_operation.h"
+#include "runtime/stopwatch.h"
+#include "sim/cost/calibration.h"
+
+namespace runtime {
+
+// A product that is bound by arithmetic. Every calibration of a CPU times it and the streams.
+SingleOperation probe_of_arithmetic();
+
+// Operations of one execution each that only stream: reads alone, as decoding does, and reads and writes, as
+// optimizers do.
+inline constexpr std::size_t kStreams = 2;
+std::array<SingleOperation, kStreams> streams();
+
+struct Pace {
+  double arithmetic = 1;                          // seconds of the product
+  std::array<double, kStreams> streams = {1, 1};  // seconds of each
+};
+// How many times as long as at `then`; memory: the geometric mean of the streams.
+sim::Slowdown times_as_long(const Pace& now, const Pace& then);
+
+// Of what was timed between two looks.
+Pace between(const Pace& a, const Pace& b);
+
+// Each part's median over the looks, of which there is at least one.
+Pace median(const std::vector<Pace>& paces);
+
+class MachinePace {
+ public:
+  // The streams' operands are in no cache of `last_level_cache` bytes; 0: it is not known.
+  MachinePace(Device& device, sim::Bytes last_level_cache);
+  // Takes some thirty milliseconds.
+  Pace look();
+
+ private:
+  SingleOperation arithmetic_ = probe_of_arithmetic();
+  std::array<SingleOperation, kStreams> streams_ = streams();
+  Stopwatch stopwatch_;
+};
+
+// Memory that no cache of so many bytes holds, as far as this machine has it to spare.
+sim::Bytes uncached_size(sim::Bytes last_level_cache);
+
+// Samples that were timed at that pace each become what they would have been at the median pace, and the
+// samples of the operations that tell it that pace itself, with which later looks are compared.
+void set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces);
+
+// As calibrated; empty where the calibration lacks one of the operations.
+std::optional<Pace> calibrated_pace(const sim::Calibration& calibration);
+
+}  // namespace runtime
