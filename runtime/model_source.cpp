@@ -164,8 +164,9 @@ int most_bits(const Gguf& file, const auto& is_asked_for) {
   int most = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     if (!is_asked_for(tensor) || tensor.shape.size() != 2) continue;
-    // Q6_K has a scale for 16 columns: its values are rounded to 8 bits anew.
-    const int bits = tensor.type == GgmlType::q6_k ? 8 : code_bits(tensor.type);
+    // Blocks with a scale for 16 columns (Q2_K, Q3_K, Q6_K): their values are rounded to 8 bits anew.
+    const bool in_blocks = ggml_type_info(tensor.type).elements > 1;
+    const int bits = in_blocks && code_bits(tensor.type) == 0 ? 8 : code_bits(tensor.type);
     if (bits == 0 || tensor.shape.back() % kCodedGroup != 0) return 0;
     most = std::max(most, bits);
   }

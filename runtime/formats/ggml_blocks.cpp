@@ -2,21 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 #include "runtime/formats/float_formats.h"
 
 namespace runtime {
 namespace {
-
-constexpr std::array kTypes = {
-    GgmlTypeInfo{GgmlType::f32, "F32", 1, 4},       GgmlTypeInfo{GgmlType::f16, "F16", 1, 2},
-    GgmlTypeInfo{GgmlType::bf16, "BF16", 1, 2},     GgmlTypeInfo{GgmlType::q4_0, "Q4_0", 32, 18},
-    GgmlTypeInfo{GgmlType::q4_1, "Q4_1", 32, 20},   GgmlTypeInfo{GgmlType::q5_0, "Q5_0", 32, 22},
-    GgmlTypeInfo{GgmlType::q5_1, "Q5_1", 32, 24},   GgmlTypeInfo{GgmlType::q8_0, "Q8_0", 32, 34},
-    GgmlTypeInfo{GgmlType::q4_k, "Q4_K", 256, 144}, GgmlTypeInfo{GgmlType::q5_k, "Q5_K", 256, 176},
-    GgmlTypeInfo{GgmlType::q6_k, "Q6_K", 256, 210},
-};
 
 using Byte = std::uint8_t;
 
@@ -141,6 +134,87 @@ void block_q6_k(const Byte* block, float* out) {
   }
 }
 
+// Q2_K and Q3_K have a scale for 16 elements. Each half of 128 elements is four runs of 32, run r in bits 2r
+// and 2r + 1 of the half's 32 bytes.
+int two_bits(const Byte* pairs, int half, int run, int i) {
+  return (pairs[32 * half + i] >> (2 * run)) & 3;
+}
+
+// Q2_K: scales[16], each a scale below and a minimum above, pairs[64], f16 d, f16 dmin. Value:
+// d * scale * q - dmin * minimum.
+void block_q2_k(const Byte* block, float* out) {
+  const float d = f16_at(block + 80), dmin = f16_at(block + 82);
+  for (int e = 0; e < 256; ++e) {
+    const Byte both = block[e / 16];
+    const float scale = d * static_cast<float>(both & 0xf), minimum = dmin * static_cast<float>(both >> 4);
+    out[e] = scale * static_cast<float>(two_bits(block + 16, e / 128, e / 32 % 4, e % 32)) - minimum;
+  }
+}
+
+// Q3_K: high[32], pairs[64], scales[12], f16 d. Value: d * (scale - 32) * (q - 4), where bit s of high byte i
+// is the third bit of element i of the s-th 32. Scales have 6 bits: the lower four of the first and the last
+// eight are the halves of bytes 0-7, the upper two of scale j bits 2 * (j / 4) of byte 8 + j % 4.
+void block_q3_k(const Byte* block, float* out) {
+  const Byte* const packed = block + 96;
+  const float d = f16_at(block + 108);
+  for (int e = 0; e < 256; ++e) {
+    const int j = e / 16, low = j < 8 ? packed[j] & 0xf : packed[j - 8] >> 4;
+    const int scale = (low | ((packed[8 + j % 4] >> (2 * (j / 4))) & 3) << 4) - 32;
+    const int third = ((block[e % 32] >> (e / 32)) & 1) << 2;
+    const int q = (two_bits(block + 32, e / 128, e / 32 % 4, e % 32) | third) - 4;
+    out[e] = d * static_cast<float>(scale) * static_cast<float>(q);
+  }
+}
+
+// Four bits that choose one of sixteen integers, a scale for 32. Byte j holds element j below and j + 16
+// above.
+using Choices = std::array<std::int8_t, 16>;
+// Of ggml-common.h, kvalues_iq4nl: closer where weights are many.
+constexpr Choices kNonlinear{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+// fp4 (E2M1) times two. Open Compute Project, Microscaling Formats v1.0, section 5.3.3.
+constexpr Choices kTwiceFp4{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+void choose(const Choices& choices, const Byte* q, std::int8_t* chosen) {
+  for (int j = 0; j < 16; ++j) {
+    chosen[j] = choices[q[j] & 0xf];
+    chosen[j + 16] = choices[q[j] >> 4];
+  }
+}
+
+// 32 integers and their scale.
+struct Chosen {
+  std::array<std::int8_t, 32> q;
+  float scale;
+};
+// IQ4_NL: f16 d, nibbles[16].
+Chosen chosen_iq4_nl(const Byte* block, int) {
+  Chosen chosen{{}, f16_at(block)};
+  choose(kNonlinear, block + 2, chosen.q.data());
+  return chosen;
+}
+// IQ4_XS: f16 d, u16 high, low[4], nibbles[128]. The scale of the s-th 32 has 6 bits, less 32: four in a half
+// of low byte s / 2, two in bits 2s of high.
+Chosen chosen_iq4_xs(const Byte* block, int s) {
+  const int high = block[2] | block[3] << 8, low = (block[4 + s / 2] >> (4 * (s % 2))) & 0xf;
+  Chosen chosen{{}, f16_at(block) * static_cast<float>((low | ((high >> (2 * s)) & 3) << 4) - 32)};
+  choose(kNonlinear, block + 8 + 16 * s, chosen.q.data());
+  return chosen;
+}
+// MXFP4: e, nibbles[16]. The scale is 2^(e - 127), over the two that the integers are too large.
+Chosen chosen_mxfp4(const Byte* block, int) {
+  Chosen chosen{{}, std::ldexp(1.0f, block[0] - 128)};
+  choose(kTwiceFp4, block + 1, chosen.q.data());
+  return chosen;
+}
+
+template <Chosen (*chosen_at)(const Byte*, int), int kParts>
+void block_chosen(const Byte* block, float* out) {
+  for (int s = 0; s < kParts; ++s) {
+    const Chosen chosen = chosen_at(block, s);
+    for (int j = 0; j < 32; ++j) out[32 * s + j] = chosen.scale * static_cast<float>(chosen.q[j]);
+  }
+}
+
 // The same blocks as codes: value = scale * code + minimum, of each 32.
 struct Codes {
   Byte* codes;
@@ -178,6 +252,15 @@ void codes_q8_0(const Byte* block, Codes to) {
   *to.scales = f16_at(block);
   *to.minima = -128 * *to.scales;
 }
+template <Chosen (*chosen_at)(const Byte*, int), int kParts>
+void codes_chosen(const Byte* block, Codes to) {
+  for (int s = 0; s < kParts; ++s) {
+    const Chosen chosen = chosen_at(block, s);
+    for (int j = 0; j < 32; ++j) to.codes[32 * s + j] = static_cast<Byte>(chosen.q[j] + 128);
+    to.scales[s] = chosen.scale;
+    to.minima[s] = -128 * chosen.scale;
+  }
+}
 void codes_k(const Byte* scales, const Byte* nibbles, const Byte* high, float d, float dmin, Codes to) {
   for (int s = 0; s < 8; ++s) {
     const ScaleAndMinimum sub = sub_block(scales, s);
@@ -198,21 +281,6 @@ void codes_q5_k(const Byte* block, Codes to) {
   codes_k(block + 4, block + 48, block + 16, f16_at(block), f16_at(block + 2), to);
 }
 
-struct Coding {
-  GgmlType type;
-  int bits;
-  void (*read)(const Byte*, Codes);
-};
-constexpr Coding kCodings[] = {{GgmlType::q4_0, 4, codes_q4_0}, {GgmlType::q4_1, 4, codes_q4_1},
-                               {GgmlType::q4_k, 4, codes_q4_k}, {GgmlType::q5_0, 5, codes_q5_0},
-                               {GgmlType::q5_1, 5, codes_q5_1}, {GgmlType::q5_k, 5, codes_q5_k},
-                               {GgmlType::q8_0, 8, codes_q8_0}};
-
-const Coding* coding_of(GgmlType type) {
-  const auto* found = std::ranges::find(kCodings, type, &Coding::type);
-  return found == std::end(kCodings) ? nullptr : found;
-}
-
 void element_f32(const Byte* block, float* out) {
   std::memcpy(out, block, sizeof *out);
 }
@@ -230,75 +298,88 @@ void widen(const GgmlTypeInfo& type, const Byte* block, std::span<float> out) {
   }
 }
 
+struct Format {
+  GgmlTypeInfo info;
+  void (*widen)(const GgmlTypeInfo&, const Byte*, std::span<float>);
+  int code_bits = 0;
+  void (*read_codes)(const Byte*, Codes) = nullptr;  // one block
+};
+
+// clang-format off
+constexpr std::array kFormats = {
+    Format{{GgmlType::f32, "F32", 1, 4}, widen<element_f32>},
+    Format{{GgmlType::f16, "F16", 1, 2}, widen<element_f16>},
+    Format{{GgmlType::bf16, "BF16", 1, 2}, widen<element_bf16>},
+    Format{{GgmlType::q4_0, "Q4_0", 32, 18}, widen<block_q4_0>, 4, codes_q4_0},
+    Format{{GgmlType::q4_1, "Q4_1", 32, 20}, widen<block_q4_1>, 4, codes_q4_1},
+    Format{{GgmlType::q5_0, "Q5_0", 32, 22}, widen<block_q5_0>, 5, codes_q5_0},
+    Format{{GgmlType::q5_1, "Q5_1", 32, 24}, widen<block_q5_1>, 5, codes_q5_1},
+    Format{{GgmlType::q8_0, "Q8_0", 32, 34}, widen<block_q8_0>, 8, codes_q8_0},
+    Format{{GgmlType::q2_k, "Q2_K", 256, 84}, widen<block_q2_k>},
+    Format{{GgmlType::q3_k, "Q3_K", 256, 110}, widen<block_q3_k>},
+    Format{{GgmlType::q4_k, "Q4_K", 256, 144}, widen<block_q4_k>, 4, codes_q4_k},
+    Format{{GgmlType::q5_k, "Q5_K", 256, 176}, widen<block_q5_k>, 5, codes_q5_k},
+    Format{{GgmlType::q6_k, "Q6_K", 256, 210}, widen<block_q6_k>},
+    Format{{GgmlType::iq4_nl, "IQ4_NL", 32, 18}, widen<block_chosen<chosen_iq4_nl, 1>>, 8, codes_chosen<chosen_iq4_nl, 1>},
+    Format{{GgmlType::iq4_xs, "IQ4_XS", 256, 136}, widen<block_chosen<chosen_iq4_xs, 8>>, 8, codes_chosen<chosen_iq4_xs, 8>},
+    Format{{GgmlType::mxfp4, "MXFP4", 32, 17}, widen<block_chosen<chosen_mxfp4, 1>>, 8, codes_chosen<chosen_mxfp4, 1>},
+};
+// clang-format on
+
+const Format* find_format(GgmlType type) {
+  const auto* found =
+      std::ranges::find(kFormats, type, [](const Format& format) { return format.info.type; });
+  return found == kFormats.end() ? nullptr : found;
+}
+
+// Of a type that is read.
+const Format& format_of(GgmlType type) {
+  return *find_format(type);
+}
+
 }  // namespace
 
 const GgmlTypeInfo* find_ggml_type(std::uint32_t number) {
-  const auto* found = std::ranges::find(kTypes, static_cast<GgmlType>(number), &GgmlTypeInfo::type);
-  return found == kTypes.end() ? nullptr : found;
+  const Format* const found = find_format(static_cast<GgmlType>(number));
+  return found ? &found->info : nullptr;
 }
 
 const GgmlTypeInfo& ggml_type_info(GgmlType type) {
-  return *find_ggml_type(static_cast<std::uint32_t>(type));
+  return format_of(type).info;
 }
 
 std::string ggml_type_names() {
   std::string names;
-  for (const GgmlTypeInfo& type : kTypes) names += (names.empty() ? "" : ", ") + std::string(type.name);
+  for (const Format& format : kFormats) names += (names.empty() ? "" : ", ") + std::string(format.info.name);
   return names;
 }
 
 int code_bits(GgmlType type) {
-  const Coding* coding = coding_of(type);
-  return coding == nullptr ? 0 : coding->bits;
+  return format_of(type).code_bits;
 }
 
 void read_codes(GgmlType type, std::span<const std::byte> blocks, std::span<std::uint8_t> codes,
                 std::span<float> scales, std::span<float> minima) {
   constexpr std::size_t kGroup = 32;
-  const GgmlTypeInfo& info = ggml_type_info(type);
-  const Coding* const coding = coding_of(type);
-  const auto elements = static_cast<std::size_t>(info.elements);
-  if (coding == nullptr || codes.size() % elements != 0 ||
-      blocks.size() != codes.size() / elements * static_cast<std::size_t>(info.bytes) ||
+  const Format& format = format_of(type);
+  const auto elements = static_cast<std::size_t>(format.info.elements);
+  if (!format.read_codes || codes.size() % elements != 0 ||
+      blocks.size() != codes.size() / elements * static_cast<std::size_t>(format.info.bytes) ||
       scales.size() != codes.size() / kGroup || minima.size() != scales.size())
     throw std::invalid_argument("read_codes: blocks and elements disagree");
   const auto* from = reinterpret_cast<const Byte*>(blocks.data());
-  for (std::size_t i = 0; i < codes.size(); i += elements, from += info.bytes)
-    coding->read(from, {codes.data() + i, scales.data() + i / kGroup, minima.data() + i / kGroup});
+  for (std::size_t i = 0; i < codes.size(); i += elements, from += format.info.bytes)
+    format.read_codes(from, {codes.data() + i, scales.data() + i / kGroup, minima.data() + i / kGroup});
 }
 
 void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> out) {
-  const GgmlTypeInfo& info = ggml_type_info(type);
-  const auto elements = static_cast<std::size_t>(info.elements);
+  const Format& format = format_of(type);
+  const auto elements = static_cast<std::size_t>(format.info.elements);
   if (out.size() % elements != 0 ||
-      blocks.size() != out.size() / elements * static_cast<std::size_t>(info.bytes)) {
+      blocks.size() != out.size() / elements * static_cast<std::size_t>(format.info.bytes)) {
     throw std::invalid_argument("dequantize: blocks and elements disagree");
   }
-  const auto* from = reinterpret_cast<const Byte*>(blocks.data());
-  switch (type) {
-    case GgmlType::f32:
-      return widen<element_f32>(info, from, out);
-    case GgmlType::f16:
-      return widen<element_f16>(info, from, out);
-    case GgmlType::bf16:
-      return widen<element_bf16>(info, from, out);
-    case GgmlType::q4_0:
-      return widen<block_q4_0>(info, from, out);
-    case GgmlType::q4_1:
-      return widen<block_q4_1>(info, from, out);
-    case GgmlType::q5_0:
-      return widen<block_q5_0>(info, from, out);
-    case GgmlType::q5_1:
-      return widen<block_q5_1>(info, from, out);
-    case GgmlType::q8_0:
-      return widen<block_q8_0>(info, from, out);
-    case GgmlType::q4_k:
-      return widen<block_q4_k>(info, from, out);
-    case GgmlType::q5_k:
-      return widen<block_q5_k>(info, from, out);
-    case GgmlType::q6_k:
-      return widen<block_q6_k>(info, from, out);
-  }
+  format.widen(format.info, reinterpret_cast<const Byte*>(blocks.data()), out);
 }
 
 }  // namespace runtime

@@ -21,10 +21,15 @@ enum class GgmlType : std::uint32_t {
   q5_0 = 6,
   q5_1 = 7,
   q8_0 = 8,
+  q2_k = 10,
+  q3_k = 11,
   q4_k = 12,
   q5_k = 13,
   q6_k = 14,
+  iq4_nl = 20,
+  iq4_xs = 23,
   bf16 = 30,
+  mxfp4 = 39,
 };
 
 // A row is a whole number of blocks; a block of `elements` values takes `bytes` bytes.
@@ -41,7 +46,7 @@ const GgmlTypeInfo& ggml_type_info(GgmlType type);
 std::string ggml_type_names();  // "F32, F16, Q4_0, ...": what is accepted, for messages
 
 // Bits of the codes that a block's values are (0 .. 2^bits - 1, times a scale, plus a minimum, both the same
-// for each 32 elements); 0 of types whose values are none.
+// for each 32 elements); 0 of types whose values are none, as of floats and of scales for 16 elements.
 int code_bits(GgmlType type);
 
 // Codes (elements), scales and minima (elements / 32) of blocks. Requires code_bits(type) > 0.

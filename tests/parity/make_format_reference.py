@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 # Bytes of a block, and where its fp16 scales lie (layouts of ggml-common.h).
 BLOCKS = {
     "Q4_0": (18, [0]), "Q4_1": (20, [0, 2]), "Q5_0": (22, [0]), "Q5_1": (24, [0, 2]), "Q8_0": (34, [0]),
-    "Q4_K": (144, [0, 2]), "Q5_K": (176, [0, 2]), "Q6_K": (210, [208]),
+    "Q4_K": (144, [0, 2]), "Q5_K": (176, [0, 2]), "Q6_K": (210, [208]), "Q2_K": (84, [80, 82]), "Q3_K": (110, [108]),
+    "IQ4_NL": (18, [0]), "IQ4_XS": (136, [0]), "MXFP4": (17, []),
 }
 ROWS = 2
 
