@@ -12,7 +12,7 @@ namespace kernels::cpu {
 namespace {
 
 // torch.optim.Adafactor's defaults.
-constexpr double kDecayPower = -0.8, kLeastSize = 1e-3;
+constexpr double kLeastSize = 1e-3;
 constexpr float kEps = std::numeric_limits<float>::epsilon();
 
 KERNELS_INLINE double squares(const float* values, std::int64_t count, float scale) {
@@ -79,7 +79,7 @@ void move_columns(const AdafactorTensor& t, std::int64_t matrix, float scale, do
 
 void adafactor(const AdafactorTensor& t, const float* gradient_scale, const AdamWSettings& settings) {
   const float scale = gradient_scale ? *gradient_scale : 1.0f;
-  const double steps = static_cast<double>(settings.step), by = std::pow(steps, kDecayPower);
+  const double steps = static_cast<double>(settings.step), by = std::pow(steps, kAdafactorDecayPower);
   const std::int64_t all_rows = t.matrices * t.rows;
   const double count = static_cast<double>(all_rows * t.cols);
   static thread_local std::vector<double> of_rows_storage;  // sums of a row each, then added in order

@@ -8,6 +8,9 @@
 
 namespace kernels {
 
+// With t the step, second moments move by t to this power (torch.optim.Adafactor's default).
+inline constexpr double kAdafactorDecayPower = -0.8;
+
 // `matrices` of (rows, cols), one behind the other, are one tensor. A vector has no column_moment, rows 1,
 // and second moments (cols) of its own.
 struct AdafactorTensor {
@@ -21,10 +24,10 @@ struct AdafactorTensor {
 
 namespace cpu {
 
-// With t the step: second moments move by t^-0.8 towards the new squares' means; the step is
-// min(learning_rate, 1 / sqrt(t)) times the parameter's root mean square (at least 1e-3), and no greater
-// than that on the average. gradient_scale multiplies every gradient first; null means 1. Of the settings
-// learning_rate, weight_decay and step are read. The same bits on any number of threads.
+// With t the step: second moments move towards the new squares' means; the step is min(learning_rate, 1 /
+// sqrt(t)) times the parameter's root mean square (at least 1e-3), and no greater than that on the average.
+// gradient_scale multiplies every gradient first; null means 1. Of the settings learning_rate, weight_decay
+// and step are read. The same bits on any number of threads.
 void adafactor(const AdafactorTensor& tensor, const float* gradient_scale, const AdamWSettings& settings);
 
 }  // namespace cpu

@@ -56,6 +56,18 @@ struct Context {
   }
 };
 
+// Arrays in scratch memory, one behind the other.
+struct ScratchArrays {
+  Context rest;
+
+  template <class T>
+  T* next(std::int64_t count) {
+    T* const array = rest.scratch_for<T>(count);
+    rest = rest.behind(count * static_cast<std::int64_t>(sizeof(T)));
+    return array;
+  }
+};
+
 #ifdef __CUDACC__
 inline void check(cudaError_t error) {
   if (error != cudaSuccess) throw CudaError(cudaGetErrorString(error));

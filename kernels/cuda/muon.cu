@@ -70,27 +70,17 @@ void normalise(const Context& context, Tensor out, Tensor inp, const double* squ
   });
 }
 
-// Scratch memory, an array behind the other.
-struct Arrays {
-  Context rest;
-  std::byte* next(std::int64_t bytes) {
-    std::byte* const array = rest.scratch_for<std::byte>(bytes);
-    rest = rest.behind(bytes);
-    return array;
-  }
-};
-
 // X becomes aX + (bA + cA^2) X with A = X X^T. What is kept of it is Y = X / s, whose s grows by a in each
 // iteration: then the first term needs no factor, and every term but one product is an addend as it is. b A
 // is a product scaled by b s^2, cA^2 + bA the next one, of b A by itself, scaled by c / b^2. After the last
 // iteration s is 1.
 void iterate(Products& products, Tensor update, const MuonShape& s, std::int64_t matrices, bool tf32,
-             Arrays arrays) {
+             ScratchArrays arrays) {
   const std::int64_t r = std::min(s.rows, s.cols), all = s.rows * s.cols, element = size_of(update.type);
   const bool wide = s.rows <= s.cols;
-  auto* const squares = reinterpret_cast<double*>(arrays.next(matrices * std::int64_t{sizeof(double)}));
+  double* const squares = arrays.next<double>(matrices);
   const auto array = [&](std::int64_t elements) {
-    return Tensor{arrays.next(matrices * elements * element), update.type};
+    return Tensor{arrays.next<std::byte>(matrices * elements * element), update.type};
   };
   const Tensor other = array(all), gram = array(r * r), factor = array(r * r);
   sums_of_squares(arrays.rest, squares, update, matrices, all);

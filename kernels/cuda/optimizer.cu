@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/adafactor.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/update.h"
 
@@ -69,17 +70,6 @@ sgd_kernel(P* parameter, const G* gradient, float* moment, float* master, std::i
 // The unit in which squares are summed, a block each.
 constexpr std::int64_t kNormChunk = 1 << 16;
 
-// The sum over the block in a fixed order, known to thread 0; shared memory: a double for each thread.
-CUDA_DEVICE double block_sum_in_double(double x, double* all) {
-  sync_block();
-  all[thread_index()] = x;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    sync_block();
-    if (thread_index() < half) all[thread_index()] += all[thread_index() + half];
-  }
-  return all[0];
-}
-
 // Of the values of one of the grid's rows.
 template <class G>
 CUDA_KERNEL(kThreads)
@@ -92,7 +82,7 @@ squares_kernel(double* partials, const G* values, std::int64_t count) {
     const double x = to_float(own[i]);
     sum += x * x;
   }
-  sum = block_sum_in_double(sum, shared_memory<double>());
+  sum = block_sum_in_double<kThreads>(sum, shared_memory<double>());
   if (thread_index() == 0) partials[block_index().y * grid_size().x + block_index().x] = sum;
 }
 
@@ -102,7 +92,7 @@ add_squares_kernel(double* sums, const double* partials, std::int64_t count, dou
   const double* const own = partials + block_index().x * count;
   double sum = 0;
   for (std::int64_t i = thread_index(); i < count; i += kThreads) sum += own[i];
-  sum = block_sum_in_double(sum, shared_memory<double>());
+  sum = block_sum_in_double<kThreads>(sum, shared_memory<double>());
   if (thread_index() == 0) sums[block_index().x] = (add ? sums[block_index().x] : 0) + factor * sum;
 }
 
@@ -117,6 +107,12 @@ void launch_squares(const Context& context, double* partials, ConstTensor values
            .shared_bytes = kSumBytes},
           squares_kernel<G>, partials, values.as<G>(), count);
   });
+}
+
+void launch_sums(const Context& context, double* sums, const double* partials, std::int64_t batch,
+                 std::int64_t count, double factor, bool add) {
+  start(context, {.grid = {static_cast<int>(batch), 1, 1}, .threads = kThreads, .shared_bytes = kSumBytes},
+        add_squares_kernel, sums, partials, count, factor, add);
 }
 
 CUDA_KERNEL(kWarp) clip_scale_kernel(GradientNorm* norm, const AdamWStep* step) {
@@ -159,6 +155,8 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, flo
       .learning_rate = settings.learning_rate,
       .shrink = static_cast<float>(1 - double{settings.learning_rate} * settings.weight_decay),
       .weight_decay = settings.weight_decay,
+      .adafactor_rate = std::min(double{settings.learning_rate}, 1 / std::sqrt(steps)),
+      .adafactor_by = std::pow(steps, kAdafactorDecayPower),
       .max_gradient_norm = max_gradient_norm,
       .loss_scale = loss_scale,
       .step = static_cast<std::uint32_t>(settings.step),
@@ -205,8 +203,7 @@ void add_squares(const Context& context, GradientNorm* norm, std::span<const Gra
     launch_squares(context, partials + chunk, g.gradient, 1, g.count);
     chunk += ceil_div(g.count, kNormChunk);
   }
-  start(context, {.threads = kThreads, .shared_bytes = kSumBytes}, add_squares_kernel, &norm->sum_of_squares,
-        partials, chunks, factor, true);
+  launch_sums(context, &norm->sum_of_squares, partials, 1, chunks, factor, true);
 }
 
 void sums_of_squares(const Context& context, double* sums, ConstTensor values, std::int64_t batch,
@@ -214,8 +211,11 @@ void sums_of_squares(const Context& context, double* sums, ConstTensor values, s
   const std::int64_t chunks = ceil_div(count, kNormChunk);
   double* const partials = context.scratch_for<double>(batch * chunks);
   launch_squares(context, partials, values, batch, count);
-  start(context, {.grid = {static_cast<int>(batch), 1, 1}, .threads = kThreads, .shared_bytes = kSumBytes},
-        add_squares_kernel, sums, partials, chunks, 1.0, false);
+  launch_sums(context, sums, partials, batch, chunks, 1.0, false);
+}
+
+void add_up(const Context& context, double* sum, const double* parts, std::int64_t count) {
+  launch_sums(context, sum, parts, 1, count, 1.0, false);
 }
 
 void find_overflow(const Context& context, float* found, std::span<const GradientTensor> gradients) {

@@ -14,6 +14,8 @@ struct AdamWStep {
   float learning_rate;      // Lion's and SGD's step; AdamW's is step_size
   float shrink;             // 1 - learning rate * weight decay, for tensors that decay
   float weight_decay;       // SGD's, which is part of the gradient
+  double adafactor_rate;    // its step over a parameter's size
+  double adafactor_by;      // how far its moments move towards new squares
   float max_gradient_norm;  // 0: no clipping
   float loss_scale;         // what gradients have been multiplied by (fp16); 0: by nothing
   std::uint32_t step;       // keys the random numbers of stochastic rounding
@@ -77,6 +79,9 @@ void add_squares(const Context& context, GradientNorm* norm, std::span<const Gra
 // alone.
 void sums_of_squares(const Context& context, double* sums, ConstTensor values, std::int64_t batch,
                      std::int64_t count);
+
+// The sum of `count` numbers, in an order that depends on count alone.
+void add_up(const Context& context, double* sum, const double* parts, std::int64_t count);
 
 // *found = 1 where any gradient is no finite number. Gradients keep the loss's scale: in 16 bits they would
 // lose their smallest by it. The norm and the update divide by it instead.

@@ -1,6 +1,7 @@
 // Rows of the table of kernels: gradient norms and optimizers.
 #include <vector>
 
+#include "kernels/cuda/adafactor.h"
 #include "kernels/cuda/adam_8bit.h"
 #include "kernels/cuda/muon.h"
 #include "runtime/cuda/kernel_entries.h"
@@ -70,6 +71,23 @@ std::vector<Tensor> tensors_with_moment(const Call& c) {
   });
 }
 
+// A matrix's rows and columns are as many as it has moments of them; several matrices of a tensor as many
+// more of both.
+void adafactor(const Call& c) {
+  // Parameter, gradient, moments of rows and columns, master copy.
+  const auto tensors = tensors_of<5>(c, [&](std::size_t i, std::uint64_t stream) {
+    cuda::AdafactorTensor tensor{c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.f32(i + 4), 1,
+                                 1,           c.count(i),      stream};
+    if (tensor.column_moment != nullptr) {
+      tensor.matrices = c.count(i + 2) * c.count(i + 3) / c.count(i);
+      tensor.rows = c.count(i + 2) / tensor.matrices;
+      tensor.cols = c.count(i + 3) / tensor.matrices;
+    }
+    return tensor;
+  });
+  cuda::adafactor(c.context, tensors, gradient_scale(c), &c.numbers->adamw, c.decay());
+}
+
 void muon_momentum(const Call& c) {
   // Update, gradient, moment.
   const auto tensors = tensors_of<3>(c, [&](std::size_t i, std::uint64_t) {
@@ -96,6 +114,7 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::host_read, [](const Call&) {}},
     {OpKind::adamw, adamw},
     {OpKind::adamw_8bit, adamw_8bit},
+    {OpKind::adafactor, adafactor},
     {OpKind::lion,
      [](const Call& c) {
        cuda::lion(c.context, tensors_with_moment<cuda::LionTensor>(c), gradient_scale(c), &c.numbers->adamw,

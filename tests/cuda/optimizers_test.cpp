@@ -1,8 +1,10 @@
 // Optimizers on the GPU, thread by thread: kernels against loops in double, whole steps against the CPU's,
 // which torch's are compared with (tests/runtime/parity_test.cpp).
+#include <array>
 #include <cmath>
 #include <map>
 
+#include "kernels/cuda/adafactor.h"
 #include "kernels/cuda/adam_8bit.h"
 #include "kernels/cuda/muon.h"
 #include "kernels/cuda/optimizer.h"
@@ -40,6 +42,42 @@ struct Sgd {
                   (Real(kGradientScale) * gradient[i] + Real(kSettings.weight_decay) * parameter[i]);
       parameter[i] -= Real(kSettings.learning_rate) * moment[i];
     }
+  }
+};
+
+// Shazeer, Stern 2018, algorithms 4 and 5, with torch.optim.Adafactor's constants, of one matrix or vector.
+template <class Real>
+struct Adafactor {
+  std::size_t rows, cols;
+  bool is_matrix;
+  std::vector<Real> parameter, row_moment, column_moment;
+  void step(const std::vector<float>& gradient) {
+    const Real t = static_cast<Real>(kSettings.step), by = std::pow(t, Real(-0.8)), eps = 0x1p-23f;
+    const auto move = [&](Real& moment, Real towards) { moment += by * (towards - moment); };
+    std::vector<Real> of_rows(rows), of_columns(cols), update(parameter.size());
+    Real size = 0, mean = 0, squares = 0;
+    for (std::size_t i = 0; i < parameter.size(); ++i) {
+      const Real g = Real(kGradientScale) * gradient[i];
+      of_rows[i / cols] += g * g / static_cast<Real>(cols);
+      of_columns[i % cols] += g * g / static_cast<Real>(rows);
+      size += parameter[i] * parameter[i] / static_cast<Real>(parameter.size());
+    }
+    for (std::size_t j = 0; j < cols; ++j) move(column_moment[j], of_columns[j]);
+    for (std::size_t i = 0; is_matrix && i < rows; ++i) {
+      move(row_moment[i], of_rows[i]);
+      mean += row_moment[i] / static_cast<Real>(rows);
+    }
+    for (std::size_t i = 0; i < parameter.size(); ++i) {
+      const Real of_row = is_matrix ? row_moment[i / cols] / std::max(mean, eps) : Real(1);
+      update[i] = Real(kGradientScale) * gradient[i] /
+                  std::sqrt(std::max(of_row * column_moment[i % cols], eps * eps));
+      squares += update[i] * update[i] / static_cast<Real>(parameter.size());
+    }
+    const Real rate = std::min(Real(kSettings.learning_rate), 1 / std::sqrt(t));
+    const Real most = std::max(Real(1e-3), std::sqrt(size)) * rate / std::max(Real(1), std::sqrt(squares));
+    for (std::size_t i = 0; i < parameter.size(); ++i)
+      parameter[i] = parameter[i] * (1 - Real(kSettings.learning_rate) * Real(kSettings.weight_decay)) -
+                     most * update[i];
   }
 };
 
@@ -144,7 +182,7 @@ std::unique_ptr<runtime::Device> open_gpu() {
 
 // AdamW's and Lion's steps are those of device_test.cpp.
 const std::vector<sim::Optimizer> kOptimizers = {sim::Optimizer::sgd, sim::Optimizer::muon,
-                                                 sim::Optimizer::adamw_8bit};
+                                                 sim::Optimizer::adamw_8bit, sim::Optimizer::adafactor};
 
 }  // namespace
 
@@ -342,6 +380,87 @@ TEST_CASE("a moment's code on the GPU is the CPU's for every value, middle and n
     CAPTURE(gradient[i]);
     CHECK(codes1[i] == kernels::moment_code(gradient[i], true));
     CHECK(codes2[i] == kernels::moment_code(gradient[i] * gradient[i], false));
+  }
+}
+
+TEST_CASE(
+    "Adafactor on the GPU is as accurate as plain loops, of matrices and vectors, and skips what "
+    "overflowed") {
+  struct Size {
+    std::size_t matrices, rows, cols;
+    bool is_matrix;
+  };
+  // Tiles that are full and that are not, several of either side, columns that are no whole vectors.
+  for (const Size s : {Size{1, 130, 300, true}, {3, 64, 128, true}, {2, 70, 33, true}, {1, 1, 500, false}}) {
+    CAPTURE(s.matrices, s.rows, s.cols);
+    const std::size_t one = s.rows * s.cols, all = s.matrices * one;
+    const auto count = static_cast<std::int64_t>(all);
+    const auto parameter = normal_tensor(count, 1, Type::f32),
+               gradient = normal_tensor(count, 2, Type::bf16, 1e-2f);
+    const auto moments = [&](std::size_t n, unsigned seed) {
+      auto values = normal_tensor(static_cast<std::int64_t>(n), seed, Type::f32, 1e-2f);
+      for (float& x : values) x = x * x + 1e-6f;
+      return values;
+    };
+    const auto of_rows = moments(s.matrices * s.rows, 3), of_columns = moments(s.matrices * s.cols, 4);
+    OnGpu<cuda::AdamWStep> step(cuda::adamw_step(kSettings, 0));
+    // Parameters, moments of columns and of rows.
+    const auto run = [&](double scale_value) {
+      OnGpu<double> scale(scale_value);
+      Scratch scratch;
+      DeviceArray p(parameter, Type::bf16), g(gradient, Type::bf16), r(of_rows, Type::f32),
+          c(of_columns, Type::f32), master(parameter, Type::f32);
+      const cuda::AdafactorTensor tensor{p,
+                                         g,
+                                         s.is_matrix ? r.f32() : c.f32(),
+                                         s.is_matrix ? c.f32() : nullptr,
+                                         master.f32(),
+                                         static_cast<std::int64_t>(s.matrices),
+                                         static_cast<std::int64_t>(s.rows),
+                                         static_cast<std::int64_t>(s.cols),
+                                         0};
+      cuda::adafactor(scratch.context(), {&tensor, 1}, scale.data(), step.data(), true);
+      CHECK(p.values() == rounded(master.values(), Type::bf16));
+      auto values = master.values();
+      for (const auto& more : {c.values(), r.values()}) values.insert(values.end(), more.begin(), more.end());
+      return values;
+    };
+    const auto before = run(0);
+    CHECK(std::vector<float>(before.begin(), before.begin() + count) == parameter);
+    CHECK(std::vector<float>(before.end() - static_cast<std::ptrdiff_t>(of_rows.size()), before.end()) ==
+          of_rows);
+    const auto values = in_every_order([&] { return run(kGradientScale); });
+    // A tensor's matrices share its step's size alone: where there are several, their moments are compared.
+    const auto expected = [&]<class Real>(Real) {
+      std::vector<Real> parameters, columns, rows;
+      for (std::size_t m = 0; m < s.matrices; ++m) {
+        const auto part = [&](const std::vector<float>& of, std::size_t n) {
+          return std::vector<Real>(of.begin() + static_cast<std::ptrdiff_t>(m * n),
+                                   of.begin() + static_cast<std::ptrdiff_t>((m + 1) * n));
+        };
+        Adafactor<Real> plain{s.rows,
+                              s.cols,
+                              s.is_matrix,
+                              part(parameter, one),
+                              part(of_rows, s.rows),
+                              part(of_columns, s.cols)};
+        plain.step({gradient.begin() + static_cast<std::ptrdiff_t>(m * one),
+                    gradient.begin() + static_cast<std::ptrdiff_t>((m + 1) * one)});
+        parameters.insert(parameters.end(), plain.parameter.begin(), plain.parameter.end());
+        columns.insert(columns.end(), plain.column_moment.begin(), plain.column_moment.end());
+        rows.insert(rows.end(), plain.row_moment.begin(), plain.row_moment.end());
+      }
+      return std::array{parameters, columns, rows};
+    };
+    const auto plain = expected(float{});
+    const auto exact = expected(double{});
+    auto begin = values.begin();
+    for (std::size_t which = 0; which < 3; ++which) {
+      const auto end = begin + static_cast<std::ptrdiff_t>(plain[which].size());
+      if (which > 0 || s.matrices == 1)
+        check_as_accurate_as_plain({begin, end}, plain[which], exact[which], Type::f32, kForward);
+      begin = end;
+    }
   }
 }
 
