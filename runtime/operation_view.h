@@ -5,6 +5,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
+#include "kernels/latent_attention.h"
 #include "kernels/rope.h"
 #include "runtime/device.h"
 
@@ -58,6 +59,24 @@ class OperationView {
     return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
   }
   kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
+  // Latent attention. In operations on the cache heads are as wide as its rows, and values as the latents.
+  kernels::LatentShape latent() const {
+    const sim::Dims& d = dims_;
+    return {batch(),    query_length(), d.heads, d.head_dim - d.rope_dim,
+            d.rope_dim, d.value_dim,    0,       {d.window, d.chunk}};
+  }
+  kernels::LatentShape absorbing() const {
+    kernels::LatentShape s = latent();
+    s.L = bound_.operation->place == sim::Place::absorbs_keys ? cols() : inner();
+    return s;
+  }
+  kernels::LatentShape cached_latent() const {
+    const sim::Dims& d = dims_;
+    kernels::LatentShape s{batch(), query_length(), d.heads, 0, d.rope_dim, 0, d.head_dim - d.rope_dim};
+    if (const BoundOperand* const q = find(sim::Role::q))
+      s.N = q->bytes * 8 / sim::bits(q->dtype) / (s.B * s.T * s.H) - s.P;
+    return s;
+  }
   // Where the keys or values of a cache operand lie: in one block a sequence, or in those of a table.
   struct CacheBlocks {
     std::int64_t tokens = 0;       // of a block

@@ -21,6 +21,7 @@ struct AttentionSizes {
   int window = 0, chunk = 0;       // as kernels::AttentionMask
   int alibi_power = 0;             // with ALiBi the heads, up to a power of two; else 0
   const float* sinks = nullptr;    // (H), null: there are none
+  int V = D;                       // of a head's values, where they are not as wide as its keys
 
   // Whether anything but causality decides what is added up.
   bool is_plain() const { return window == 0 && chunk == 0 && alibi_power == 0 && sinks == nullptr; }
@@ -156,10 +157,15 @@ void with_cached_type(const KvCache& cache, const Body& body) {
     body(Own{});
 }
 
-template <class T>
+// KeysOf: Heads, or how else a head's keys lie.
+template <class T, template <class> class KeysOf = Heads>
 struct BackwardArguments {
-  Heads<const T> q, k, v, dout;
-  Heads<T> dq, dk, dv;
+  Heads<const T> q;
+  KeysOf<const T> k;
+  Heads<const T> v, dout;
+  Heads<T> dq;
+  KeysOf<T> dk;
+  Heads<T> dv;
   const float *lse, *delta;  // as AttentionSizes::statistic() has it
   AttentionSizes s;
 };

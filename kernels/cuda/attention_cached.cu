@@ -14,6 +14,7 @@
 #include "kernels/cuda/attention_simple.h"
 #include "kernels/cuda/cached_tile.h"
 #include "kernels/cuda/early_start.h"
+#include "kernels/cuda/last_block.h"
 
 namespace kernels::cuda {
 namespace {
@@ -47,29 +48,6 @@ constexpr int kMostHeads = 1 << 16;
 __device__
 #endif
     std::uint32_t blocks_that_ended[kMostHeads];
-
-// For all threads of a block: whether it is the last of `blocks` to come here. Then what the others wrote
-// before is seen.
-CUDA_DEVICE bool ends_last(std::uint32_t* ended, int blocks) {
-#ifdef __CUDA_ARCH__
-  __threadfence();
-#endif
-  sync_block();
-  bool is_last = false;
-  if (thread_index() == 0) {
-#ifdef __CUDA_ARCH__
-    is_last = atomicAdd(ended, 1u) + 1 == static_cast<std::uint32_t>(blocks);
-#else
-    is_last = ++*ended == static_cast<std::uint32_t>(blocks);
-#endif
-    if (is_last) *ended = 0;
-  }
-  is_last = any_in_block(is_last);
-#ifdef __CUDA_ARCH__
-  __threadfence();
-#endif
-  return is_last;
-}
 
 // What the blocks of a head of keys have, as its output. weights: shared memory, (rows, splits).
 template <class T, class K>

@@ -91,9 +91,10 @@ CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highes
 // rows from `rows` on and columns from `columns` on are left alone. Two tiles of 8 columns at a time, of
 // which the four lanes of a row exchange what they hold until each has four neighbouring columns: 8 bytes a
 // store, 32 a row.
-template <int D, class T>
-CUDA_DEVICE void store_rows(const Rows<T>& to, int row, int rows, int columns, const float (&o)[D / 8][4],
+template <int D, class To>
+CUDA_DEVICE void store_rows(const To& to, int row, int rows, int columns, const float (&o)[D / 8][4],
                             const float (&factor)[2]) {
+  using T = std::remove_reference_t<decltype(to.at(0)[0])>;
   const int lane = not_before(lane_index());
   const bool in_right_tile = (lane & 2) != 0, in_right_half = (lane & 1) != 0;
 #pragma unroll

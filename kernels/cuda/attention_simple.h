@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/attention.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/latent_attention.h"
 #include "kernels/cuda/launch.h"
 
 namespace kernels::cuda::simple {
@@ -18,5 +19,13 @@ void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor
 // products, shaped as lse: of each head's row of a and b.
 void row_products(const Context& context, float* products, ConstTensor a, ConstTensor b, AttentionShape s,
                   const AttentionMask& mask);
+
+// Latent attention (latent_attention.h): delta as row_products() leaves it of dout and out, heads of V.
+void latent_forward(const Context& context, Tensor out, float* lse, ConstTensor q, ConstTensor kv,
+                    LatentShape s);
+void latent_backward(const Context& context, Tensor dq, Tensor dkv, ConstTensor dout, ConstTensor q,
+                     ConstTensor kv, const float* lse, const float* delta, LatentShape s);
+void latent_with_cache(const Context& context, Tensor out, ConstTensor absorbed, ConstTensor q,
+                       const LatentCache& cache, const std::int32_t* positions, LatentShape s);
 
 }  // namespace kernels::cuda::simple

@@ -62,24 +62,6 @@ class Arguments : public OperationView {
     return {rows.data, rows.stride};
   }
 
-  // Latent attention. In operations on the cache heads are as wide as its rows, and values as the latents.
-  kernels::LatentShape latent() const {
-    const sim::Dims& d = bound().operation->dims;
-    return {batch(),    query_length(), d.heads, d.head_dim - d.rope_dim,
-            d.rope_dim, d.value_dim,    0,       {d.window, d.chunk}};
-  }
-  kernels::LatentShape absorbing() const {
-    kernels::LatentShape s = latent();
-    s.L = bound().operation->place == sim::Place::absorbs_keys ? cols() : inner();
-    return s;
-  }
-  kernels::LatentShape cached_latent() const {
-    const sim::Dims& d = bound().operation->dims;
-    kernels::LatentShape s{batch(), query_length(), d.heads, 0, d.rope_dim, 0, d.head_dim - d.rope_dim};
-    if (const BoundOperand* const q = find(sim::Role::q))
-      s.N = q->bytes / static_cast<std::int64_t>(sizeof(float)) / (s.B * s.T * s.H) - s.P;
-    return s;
-  }
   kernels::cpu::LatentCache latent_cache() const {
     const CacheBlocks blocks = cache_blocks(sim::Role::cache);
     return {f32(sim::Role::cache), blocks.tokens, blocks.table, blocks.of_sequence};

@@ -69,6 +69,7 @@ class Call : public OperationView {
     const BoundOperand* const o = find(role);
     return o ? tensor(static_cast<std::size_t>(o - bound().operands.data())) : cuda::Tensor{};
   }
+  const sim::Operation& operation() const { return *bound().operation; }
   sim::OpKind kind() const { return bound().operation->kind; }
   const sim::Dims& dims() const { return bound().operation->dims; }
   kernels::RouteSettings routing() const {

@@ -55,6 +55,7 @@ constexpr KernelEntry kKernels[] = {
      }},
     {K::grouped_matmul,
      [](const Call& c) {
+       if (is_absorbed(c.operation())) return absorb(c);
        by_group(c, [&](const cuda::Context& context, const cuda::GroupedRows& rows) {
          cuda::grouped_matmul_forward(context, c.tensor(R::out), c.tensor(R::inp), c.tensor(R::weight),
                                       c.tensor(R::bias), rows, grouped(c));

@@ -23,8 +23,14 @@ std::span<const KernelEntry> cuda_state_space_kernels();
 kernels::SelectiveScanShape selective_scan_shape(const sim::Dims& dims, std::int64_t batch,
                                                  std::int64_t tokens);
 bool takes_scan(const sim::Operation& operation);
+// Latent attention.
+std::span<const KernelEntry> cuda_latent_kernels();
 // Activations that elementwise.h has not, norms of queries and keys, columns of wider rows.
 std::span<const KernelEntry> cuda_layer_kernels();
+
+// A product of each head's own rows, of latent attention that decodes (sim::Place::absorbs_keys, _values).
+void absorb(const Call& call);
+bool is_absorbed(const sim::Operation& operation);
 
 // What operations.cu has for activations without weights of rows, else those that take them.
 void swiglu(const Call& call);

@@ -159,7 +159,7 @@ bool takes_group(const sim::Operation& operation) {
   const bool grouped = operation.kind == OpKind::grouped_matmul ||
                        operation.kind == OpKind::grouped_matmul_backward_input ||
                        operation.kind == OpKind::grouped_matmul_backward_weight;
-  return !grouped || sim::has(operation, sim::Role::indices);
+  return !grouped || sim::has(operation, sim::Role::indices) || is_absorbed(operation);
 }
 
 // For dropout: a byte an element.
@@ -201,7 +201,7 @@ bool takes_quantised_weight(const sim::Operation& operation, sim::DType weight) 
 Kernel kernel_of(OpKind kind) {
   for (const std::span<const KernelEntry> family :
        {std::span<const KernelEntry>(kKernels), cuda_expert_kernels(), cuda_layer_kernels(),
-        cuda_state_space_kernels(), cuda_optimizer_kernels()})
+        cuda_latent_kernels(), cuda_state_space_kernels(), cuda_optimizer_kernels()})
     for (const KernelEntry& entry : family)
       if (entry.kind == kind) return entry.kernel;
   return nullptr;
@@ -227,7 +227,7 @@ FusedRun run_fused(std::span<const Call> calls) {
 
 bool takes_columns(OpKind kind) {
   return kind == OpKind::rmsnorm || kind == OpKind::rmsnorm_backward || kind == OpKind::add ||
-         kind == OpKind::zero;
+         kind == OpKind::zero || kind == OpKind::rope_latent || kind == OpKind::latent_append;
 }
 
 bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands) {

@@ -105,7 +105,6 @@ std::vector<std::int32_t> tokens_of(const sim::Model& model, std::unique_ptr<run
 // A part of the sentence by which a run of the model is refused; empty where it runs.
 std::string_view refusal_of(const sim::Model& m) {
   if (m.attention_sinks) return "no kernel for layer.attention";
-  if (m.has_latent_attention()) return "no kernel for layer.attention.rope";
   return "";
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/rope.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
+#include "tests/kernels/latent_reference.h"
 
 using kernels::LatentShape;
 using test::kBackward;
@@ -25,106 +26,25 @@ const std::vector<LatentShape> kShapes = {{1, 1, 1, 2, 2, 3, 4},
                                           {1, 130, 2, 20, 6, 12, 30},
                                           {2, 70, 4, 12, 8, 16, 16, {.window = 9}}};
 
-template <class Real>
-struct Tensors {
-  std::vector<Real> q, up, rotary, dout;  // rotary (B*T, H, P): each head its own here
-};
-
-// Key or value element of head h of token (b, t).
-std::size_t up_at(const LatentShape& s, std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t d) {
-  return static_cast<std::size_t>(((b * s.T + t) * s.H + h) * (s.N + s.V) + d);
-}
-std::size_t at(const LatentShape& s, std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t width,
-               std::int64_t d) {
-  return static_cast<std::size_t>(((b * s.T + t) * s.H + h) * width + d);
-}
-
-template <class Real>
-struct Attention {
-  std::vector<Real> out, lse, dq, dkv;
-};
-
-// By the definition; gradients of the sum of out times dout.
-template <class Real>
-Attention<Real> attention_of(const Tensors<Real>& x, const LatentShape& s) {
-  const std::int64_t D = s.N + s.P, up_size = s.B * s.T * s.H * (s.N + s.V);
-  Attention<Real> a;
-  a.out.assign(static_cast<std::size_t>(s.B * s.T * s.H * s.V), 0);
-  a.lse.assign(static_cast<std::size_t>(s.B * s.H * s.T), 0);
-  a.dq.assign(x.q.size(), 0);
-  a.dkv.assign(x.up.size() + x.rotary.size(), 0);
-  const auto key = [&](std::int64_t b, std::int64_t j, std::int64_t h, std::int64_t d) {
-    return d < s.N ? x.up[up_at(s, b, j, h, d)] : x.rotary[at(s, b, j, h, s.P, d - s.N)];
-  };
-  const Real scale = 1 / std::sqrt(static_cast<Real>(D));
-  for (std::int64_t b = 0; b < s.B; ++b)
-    for (std::int64_t h = 0; h < s.H; ++h)
-      for (std::int64_t i = 0; i < s.T; ++i) {
-        const std::int64_t begin = s.mask.window > 0 ? std::max<std::int64_t>(0, i - s.mask.window + 1) : 0;
-        std::vector<Real> p(static_cast<std::size_t>(i + 1), 0), dp = p;
-        Real highest = -INFINITY, sum = 0, delta = 0;
-        for (std::int64_t j = begin; j <= i; ++j) {
-          Real score = 0;
-          for (std::int64_t d = 0; d < D; ++d) score += x.q[at(s, b, i, h, D, d)] * key(b, j, h, d);
-          p[static_cast<std::size_t>(j)] = score * scale;
-          highest = std::max(highest, score * scale);
-        }
-        for (std::int64_t j = begin; j <= i; ++j)
-          sum += p[static_cast<std::size_t>(j)] = std::exp(p[static_cast<std::size_t>(j)] - highest);
-        a.lse[static_cast<std::size_t>((b * s.H + h) * s.T + i)] = highest + std::log(sum);
-        for (std::int64_t j = begin; j <= i; ++j) {
-          const auto n = static_cast<std::size_t>(j);
-          p[n] /= sum;
-          for (std::int64_t d = 0; d < s.V; ++d) {
-            const std::size_t value = up_at(s, b, j, h, s.N + d), to = at(s, b, i, h, s.V, d);
-            a.out[to] += p[n] * x.up[value];
-            a.dkv[value] += p[n] * x.dout[to];
-            dp[n] += x.up[value] * x.dout[to];
-          }
-          delta += p[n] * dp[n];
-        }
-        for (std::int64_t j = begin; j <= i; ++j) {
-          const auto n = static_cast<std::size_t>(j);
-          const Real dscore = p[n] * (dp[n] - delta) * scale;
-          for (std::int64_t d = 0; d < D; ++d) {
-            a.dq[at(s, b, i, h, D, d)] += dscore * key(b, j, h, d);
-            const std::size_t to = d < s.N ? up_at(s, b, j, h, d)
-                                           : static_cast<std::size_t>(up_size) + at(s, b, j, h, s.P, d - s.N);
-            a.dkv[to] += dscore * x.q[at(s, b, i, h, D, d)];
-          }
-        }
-      }
-  return a;
-}
-
-Tensors<float> drawn(const LatentShape& s) {
-  const std::int64_t rows = s.B * s.T * s.H;
-  return {normal_tensor(rows * (s.N + s.P), 1, 1.5f), normal_tensor(rows * (s.N + s.V), 2, 1.5f),
-          normal_tensor(rows * s.P, 3, 1.5f), normal_tensor(rows * s.V, 4)};
-}
-Tensors<double> widened(const Tensors<float>& x) {
-  return {to_double(x.q), to_double(x.up), to_double(x.rotary), to_double(x.dout)};
-}
-
-std::vector<float> expanded(const Tensors<float>& x) {
+std::vector<float> expanded(const test::LatentTensors<float>& x) {
   std::vector<float> kv = x.up;
   kv.insert(kv.end(), x.rotary.begin(), x.rotary.end());
   return kv;
 }
 
-Attention<float> run(const Tensors<float>& x, const LatentShape& s) {
+test::LatentAttention<float> run(const test::LatentTensors<float>& x, const LatentShape& s) {
   const std::vector<float> kv = expanded(x);
-  Attention<float> a{std::vector<float>(x.dout.size(), NAN),
-                     std::vector<float>(static_cast<std::size_t>(s.B * s.H * s.T), NAN),
-                     std::vector<float>(x.q.size(), NAN), std::vector<float>(kv.size(), NAN)};
+  test::LatentAttention<float> a{std::vector<float>(x.dout.size(), NAN),
+                                 std::vector<float>(static_cast<std::size_t>(s.B * s.H * s.T), NAN),
+                                 std::vector<float>(x.q.size(), NAN), std::vector<float>(kv.size(), NAN)};
   kernels::cpu::attention_latent_forward(a.out.data(), a.lse.data(), x.q.data(), kv.data(), s);
   kernels::cpu::attention_latent_backward(a.dq.data(), a.dkv.data(), x.dout.data(), x.q.data(), kv.data(),
                                           a.out.data(), a.lse.data(), s);
   return a;
 }
 
-double loss(const Tensors<double>& x, const LatentShape& s) {
-  const std::vector<double> out = attention_of(x, s).out;
+double loss(const test::LatentTensors<double>& x, const LatentShape& s) {
+  const std::vector<double> out = test::latent_attention_of(x, s).out;
   double sum = 0;
   for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * x.dout[i];
   return sum;
@@ -135,9 +55,9 @@ double loss(const Tensors<double>& x, const LatentShape& s) {
 TEST_CASE("latent attention, forward and backward, is as accurate as plain loops") {
   for (const LatentShape& s : kShapes) {
     CAPTURE(s.B, s.T, s.H, s.N, s.P, s.V, s.mask.window);
-    const Tensors<float> x = drawn(s);
-    const Attention<float> kernel = run(x, s), plain = attention_of(x, s);
-    const Attention<double> exact = attention_of(widened(x), s);
+    const test::LatentTensors<float> x = test::drawn_latents(s);
+    const test::LatentAttention<float> kernel = run(x, s), plain = test::latent_attention_of(x, s);
+    const test::LatentAttention<double> exact = test::latent_attention_of(test::widened(x), s);
     test::check_as_accurate_as_plain(kernel.out, plain.out, exact.out, kForward);
     test::check_as_accurate_as_plain(kernel.lse, plain.lse, exact.lse, kForward);
     test::check_as_accurate_as_plain(kernel.dq, plain.dq, exact.dq, kBackward);
@@ -147,8 +67,8 @@ TEST_CASE("latent attention, forward and backward, is as accurate as plain loops
 
 TEST_CASE("the reference's gradients of latent attention are its finite differences") {
   const LatentShape s{1, 5, 2, 3, 2, 4, 6};
-  Tensors<double> x = widened(drawn(s));
-  const Attention<double> gradients = attention_of(x, s);
+  test::LatentTensors<double> x = test::widened(test::drawn_latents(s));
+  const test::LatentAttention<double> gradients = test::latent_attention_of(x, s);
   constexpr double kStep = 1e-5;
   const auto check = [&](std::vector<double>& values, const double* gradient) {
     for (std::size_t i = 0; i < values.size(); i += 3) {
@@ -168,12 +88,12 @@ TEST_CASE("the reference's gradients of latent attention are its finite differen
 
 TEST_CASE("latent attention gives the same bits on any number of threads") {
   const LatentShape s{2, 90, 3, 8, 4, 12, 10};
-  const Tensors<float> x = drawn(s);
+  const test::LatentTensors<float> x = test::drawn_latents(s);
   kernels::cpu::set_threads(1);
-  const Attention<float> one = run(x, s);
+  const test::LatentAttention<float> one = run(x, s);
   for (const int threads : {2, 3, 5}) {
     kernels::cpu::set_threads(threads);
-    const Attention<float> again = run(x, s);
+    const test::LatentAttention<float> again = run(x, s);
     CHECK(one.out == again.out);
     CHECK(one.dq == again.dq);
     CHECK(one.dkv == again.dkv);
@@ -223,7 +143,7 @@ TEST_CASE("attention to cached latents with absorbed products is attention to wh
       // Expanded, by the definition.
       const auto expand = [&](auto zero) {
         using Real = decltype(zero);
-        Tensors<Real> x{
+        test::LatentTensors<Real> x{
             {q.begin(), q.end()}, {}, {}, std::vector<Real>(static_cast<std::size_t>(rows * s.H * s.V))};
         for (std::int64_t r = 0; r < rows; ++r)
           for (std::int64_t row = 0; row < s.H * (s.N + s.V); ++row) {
@@ -237,7 +157,7 @@ TEST_CASE("attention to cached latents with absorbed products is attention to wh
           for (std::int64_t h = 0; h < s.H; ++h)
             for (std::int64_t i = 0; i < s.P; ++i)
               x.rotary.push_back(static_cast<Real>(key[static_cast<std::size_t>(r * s.P + i)]));
-        return attention_of(x, s).out;
+        return test::latent_attention_of(x, s).out;
       };
       // Absorbed, a token at a time.
       const std::int64_t blocks = block > 0 ? (s.T + block - 1) / block : 1;
