@@ -21,11 +21,35 @@ CUDA_DEVICE void load_gain(float (&gain)[Width], const T* weight, std::int64_t c
   for (int w = 0; w < Width; ++w) gain[w] = 1;
 }
 
+// AddedToInput's.
+template <class T>
+struct Added {
+  const T *other, *bias;
+  T* sum;
+};
+
+// x, of the elements from i on, in column c and behind, becomes the rounded sum, which is written.
+template <int Width, class T>
+CUDA_DEVICE void add_to_input(float (&x)[Width], const Added<T>& added, std::int64_t i, std::int64_t c) {
+  float term[Width];
+  load<Width>(term, added.other + i);
+#pragma unroll
+  for (int w = 0; w < Width; ++w) x[w] += term[w];
+  if (added.bias != nullptr) {
+    load<Width>(term, added.bias + c);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) x[w] += term[w];
+  }
+  store<Width>(added.sum + i, x);
+#pragma unroll
+  for (int w = 0; w < Width; ++w) x[w] = to_float(from_float<T>(x[w]));
+}
+
 // Shared memory: C floats of the row, then a partial sum for each warp.
 template <class T, int Width, bool Layer>
 CUDA_KERNEL(kThreads)
-norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, const T* weight, const T* bias,
-                    float eps, std::int64_t C, RowStrides strides) {
+norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, Added<T> added, const T* weight,
+                    const T* bias, float eps, std::int64_t C, RowStrides strides) {
   let_next_kernel_begin();
   wait_for_kernel_before();
   const std::int64_t row = block_index().x;
@@ -38,6 +62,7 @@ norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, cons
   for (std::int64_t c = first; c < C; c += stride) {
     float x[Width];
     load<Width>(x, inp + row * strides.inp + c);
+    if (added.other != nullptr) add_to_input(x, added, row * C + c, c);
 #pragma unroll
     for (int w = 0; w < Width; ++w) {
       values[c + w] = x[w];
@@ -267,18 +292,19 @@ RowStrides known(RowStrides strides, std::int64_t C) {
 template <bool Layer>
 void forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
              ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C,
-             const RowStrides& strides) {
+             const RowStrides& strides, const AddedToInput& added) {
   with_type(inp.type, [&]<class T>(T) {
+    const Added<T> sum{added.other.as<T>(), added.bias.as<T>(), added.sum.as<T>()};
     const auto launch = [&]<int Width>() {
       start_early(context,
                   {.grid = {static_cast<int>(R), 1, 1},
                    .threads = threads_for(ceil_div(C, Width), kThreads),
                    .shared_bytes = static_cast<std::size_t>(C + kWarps) * sizeof(float)},
-                  norm_forward_kernel<T, Width, Layer>, out.as<T>(), mean, rstd, inp.as<T>(), weight.as<T>(),
-                  bias.as<T>(), eps, C, strides);
+                  norm_forward_kernel<T, Width, Layer>, out.as<T>(), mean, rstd, inp.as<T>(), sum,
+                  weight.as<T>(), bias.as<T>(), eps, C, strides);
     };
-    vectors_fit<T>(C, strides, {out.data, inp.data}) ? launch.template operator()<kVector<T>>()
-                                                     : launch.template operator()<1>();
+    const bool fit = vectors_fit<T>(C, strides, {out.data, inp.data, added.other.data, added.sum.data});
+    fit ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
 }
 
@@ -347,13 +373,15 @@ void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias,
 }  // namespace
 
 void layernorm_forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
-                       ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C) {
-  forward<true>(context, out, mean, rstd, inp, weight, bias, eps, R, C, known({}, C));
+                       ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C,
+                       const AddedToInput& added) {
+  forward<true>(context, out, mean, rstd, inp, weight, bias, eps, R, C, known({}, C), added);
 }
 
 void rmsnorm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
-                     float eps, std::int64_t R, std::int64_t C, RowStrides strides) {
-  forward<false>(context, out, nullptr, rstd, inp, weight, {}, eps, R, C, known(strides, C));
+                     float eps, std::int64_t R, std::int64_t C, RowStrides strides,
+                     const AddedToInput& added) {
+  forward<false>(context, out, nullptr, rstd, inp, weight, {}, eps, R, C, known(strides, C), added);
 }
 
 void layernorm_backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,

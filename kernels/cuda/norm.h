@@ -7,11 +7,21 @@
 
 namespace kernels::cuda {
 
+// What is added to a norm's input before it: sum (R, C) = inp + other (R, C) + bias (C), rounded once, is
+// written and normalised, so that both have the bits that add() (elementwise.h) and the norm leave. Without
+// `other` nothing is added; the bias may be absent. sum may be inp or other.
+struct AddedToInput {
+  ConstTensor other, bias;
+  Tensor sum;
+};
+
 void layernorm_forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
-                       ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C);
-// Rows may be columns of wider ones.
+                       ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C,
+                       const AddedToInput& added = {});
+// Rows may be columns of wider ones, where nothing is added.
 void rmsnorm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
-                     float eps, std::int64_t R, std::int64_t C, RowStrides strides = {});
+                     float eps, std::int64_t R, std::int64_t C, RowStrides strides = {},
+                     const AddedToInput& added = {});
 
 // dinp, dweight and dbias are added to. Weight gradients are summed over rows in an order that depends on R
 // and C alone; their partial sums, 2 C floats for each of at most kNormBlocks blocks, lie in scratch memory.

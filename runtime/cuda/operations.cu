@@ -26,6 +26,32 @@ void quantise(const Call& c) {
   cuda::quantise(c.context, {c.as<std::byte>(0), to.type}, to.scale, c.tensor(1), c.count(1));
 }
 
+void norm(const Call& c, cuda::ConstTensor inp, const cuda::AddedToInput& added) {
+  const cuda::Tensor out = c.tensor(sim::Role::out);
+  const cuda::ConstTensor gain = c.tensor(sim::Role::weight);
+  float* const rstd = c.f32(sim::Role::rstd);
+  if (c.kind() == OpKind::rmsnorm)
+    return cuda::rmsnorm_forward(c.context, out, rstd, inp, gain, c.scalar(), c.rows(), c.hidden(),
+                                 {.inp = c.row_stride(sim::Role::inp), .out = c.row_stride(sim::Role::out)},
+                                 added);
+  cuda::layernorm_forward(c.context, out, c.f32(sim::Role::mean), rstd, inp, gain, c.tensor(sim::Role::bias),
+                          c.scalar(), c.rows(), c.hidden(), added);
+}
+
+// A sum and its norm, while training: where none is kept for a backward pass, the norm is of its product.
+bool add_and_norm(const Call& add, const Call& of_sum) {
+  const cuda::Tensor sum = add.tensor(sim::Role::out);
+  const cuda::ConstTensor other = add.tensor(sim::Role::b);
+  const bool whole = of_sum.row_stride(sim::Role::inp) == 0 && add.row_stride(sim::Role::a) == 0 &&
+                     add.row_stride(sim::Role::b) == 0;
+  if (!whole || of_sum.f32(sim::Role::rstd) == nullptr || !other ||
+      of_sum.tensor(sim::Role::inp).data != sum.data || of_sum.tensor(sim::Role::out).type != sum.type ||
+      add.cols() != of_sum.hidden())
+    return false;
+  norm(of_sum, add.tensor(sim::Role::a), {other, add.tensor(sim::Role::bias), sum});
+  return true;
+}
+
 // Where what is rotated is what goes into the cache.
 bool rope_and_kv_append(const Call& rope, const Call& append) {
   if (append.i32(3) != rope.i32(2) || append.as<std::byte>(2) != rope.as<std::byte>(0)) return false;
@@ -45,21 +71,13 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) {
        cuda::embedding_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.embedding());
      }},
-    {OpKind::layernorm,
-     [](const Call& c) {
-       cuda::layernorm_forward(c.context, c.tensor(0), c.f32(1), c.f32(2), c.tensor(3), c.tensor(4),
-                               c.tensor(5), c.scalar(), c.rows(), c.hidden());
-     }},
+    {OpKind::layernorm, [](const Call& c) { norm(c, c.tensor(sim::Role::inp), {}); }},
     {OpKind::layernorm_backward,
      [](const Call& c) {
        cuda::layernorm_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
                                 c.tensor(5), c.f32(6), c.f32(7), c.rows(), c.hidden());
      }},
-    {OpKind::rmsnorm,
-     [](const Call& c) {
-       cuda::rmsnorm_forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.tensor(3), c.scalar(), c.rows(),
-                             c.hidden(), {.inp = c.row_stride(2), .out = c.row_stride(0)});
-     }},
+    {OpKind::rmsnorm, [](const Call& c) { norm(c, c.tensor(sim::Role::inp), {}); }},
     {OpKind::rmsnorm_backward,
      [](const Call& c) {
        cuda::rmsnorm_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
@@ -209,7 +227,7 @@ Kernel kernel_of(OpKind kind) {
 
 bool may_begin_fused(OpKind first) {
   return first == OpKind::layernorm || first == OpKind::rmsnorm || first == OpKind::matmul ||
-         first == OpKind::matmul_backward_input || first == OpKind::rope;
+         first == OpKind::matmul_backward_input || first == OpKind::rope || first == OpKind::add;
 }
 
 FusedRun run_fused(std::span<const Call> calls) {
@@ -222,6 +240,9 @@ FusedRun run_fused(std::span<const Call> calls) {
     done = matmul_backward_input_and_gelu(first, second);
   else if (first.kind() == OpKind::rope && second.kind() == OpKind::kv_append)
     done = rope_and_kv_append(first, second);
+  else if (first.kind() == OpKind::add &&
+           (second.kind() == OpKind::layernorm || second.kind() == OpKind::rmsnorm))
+    return add_and_norm(first, second) ? FusedRun{2, 1} : FusedRun{};
   return done ? FusedRun{2, 0} : FusedRun{};
 }
 

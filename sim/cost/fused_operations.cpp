@@ -33,16 +33,29 @@ bool gives_gate_up(const Plan& plan, const Operation& product, const Operation& 
          !has(gate, Role::row_weights) && buffer_of(plan, product, Role::out).dtype == DType::bf16;
 }
 
+bool is_norm(const Operation& op) {
+  return op.kind == OpKind::rmsnorm || op.kind == OpKind::layernorm;
+}
+
+// A sum that a norm reads, where statistics are kept for a backward pass.
+bool is_normed_sum(const Operation& add, const Operation& norm) {
+  return add.kind == OpKind::add && is_norm(norm) && has(norm, Role::rstd) && has(add, Role::b) &&
+         same_buffer(add, Role::out, norm, Role::inp);
+}
+
 bool may_have_one_kernel(const Plan& plan, const Operation& first, const Operation& second) {
   switch (second.kind) {
+    case OpKind::rmsnorm:
+    case OpKind::layernorm:
+      return is_normed_sum(first, second);
     case OpKind::gelu:
       return first.kind == OpKind::matmul && same_buffer(first, Role::out, second, Role::inp);
     case OpKind::swiglu:
     case OpKind::geglu:
       return gives_gate_up(plan, first, second);
     case OpKind::matmul:  // of a norm's result, where no statistics are kept for a backward pass
-      return (first.kind == OpKind::rmsnorm || first.kind == OpKind::layernorm) && !has(first, Role::rstd) &&
-             has(first, Role::weight) && bits(buffer_of(plan, second, Role::weight).dtype) >= 8 &&
+      return is_norm(first) && !has(first, Role::rstd) && has(first, Role::weight) &&
+             bits(buffer_of(plan, second, Role::weight).dtype) >= 8 &&
              same_buffer(first, Role::out, second, Role::inp);
     case OpKind::gelu_backward:  // in the place of the gradient that it is made from
       return first.kind == OpKind::matmul_backward_input &&
@@ -105,6 +118,8 @@ std::size_t kernel_of(const Plan& plan, const Block& block, const std::vector<bo
   const std::vector<Operation>& ops = block.operations;
   const auto is_behind = [&](std::size_t i) { return i > 0 && pairs[i - 1]; };
   switch (ops[index].kind) {
+    case OpKind::add:
+      return pairs[index] && is_normed_sum(ops[index], ops[index + 1]) ? index + 1 : index;
     case OpKind::layernorm:
     case OpKind::rmsnorm:
       return pairs[index] && is_one_row(plan, ops[index + 1], v) ? index + 1 : index;
@@ -148,6 +163,8 @@ Bytes traffic_for_neighbours(const Plan& plan, const Block& block, const std::ve
         return bytes(Role::out);
       case OpKind::gelu_backward:  // what forward put in
         return bytes(Role::inp);
+      case OpKind::add:  // the norm has the sum at hand
+        return work_of(plan, op, of_action).memory() - bytes(Role::out);
       case OpKind::layernorm:  // the product reads its input in its result's place
       case OpKind::rmsnorm:
         return bytes(Role::weight) + bytes(Role::bias) + bytes(Role::out);

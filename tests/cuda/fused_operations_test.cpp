@@ -108,9 +108,8 @@ struct Step {
   std::vector<float> losses;
 };
 
-Step step_of(const sim::Scenario& scenario, bool deterministic) {
-  runtime::Run run(
-      scenario, runtime::make_cuda_device({.deterministic = deterministic, .scratch = sim::Bytes{1 << 22}}));
+Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device) {
+  runtime::Run run(scenario, std::move(device));
   run.fill_parameters(tests::drawn(scenario.model), 1);
   const auto count = static_cast<std::size_t>(scenario.workload.micro_batch_size * scenario.workload.seq_len);
   std::vector<std::int32_t> tokens(count), targets(count);
@@ -126,6 +125,11 @@ Step step_of(const sim::Scenario& scenario, bool deterministic) {
   Step step{run.executor().run(0, settings), run.executor().rows(), std::vector<float>(count)};
   run.read(run.plan().find(sim::buffer_names::losses), std::span(step.losses));
   return step;
+}
+
+Step step_of(const sim::Scenario& scenario, bool deterministic) {
+  return step_of(scenario,
+                 runtime::make_cuda_device({.deterministic = deterministic, .scratch = sim::Bytes{1 << 22}}));
 }
 
 // "recompute gelu into layer.mlp.up.forward" of each row that has no kernel of its own.
@@ -210,6 +214,28 @@ TEST_CASE("one kernel takes less time than two and no less than its own traffic"
   CHECK(seconds(one, sim::OpKind::gelu) == 0);
   CHECK(seconds(one, sim::OpKind::matmul) >= product);
   CHECK(seconds(one, sim::OpKind::matmul) < both);
+}
+
+TEST_CASE("a residual sum and its norm are one kernel, which leaves the bits of two", "[plan]") {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()})
+    for (const sim::Recompute recompute : {sim::Recompute::none, sim::Recompute::full}) {
+      CAPTURE(model.name, std::string(sim::name(recompute)));
+      sim::Scenario scenario = training(model, recompute);
+      scenario.implementation.fused_residual = false;
+      const Step one = step_of(scenario, true), two = step_of(scenario, std::make_unique<OneByOne>(gpu()));
+      CHECK(one.losses == two.losses);
+      std::vector<std::string> sums;
+      for (const std::string& row : fused_rows(one))
+        if (row.ends_with("add into layer.mlp_norm.forward")) sums.push_back(row);
+      CHECK(sums.front() == "forward add into layer.mlp_norm.forward");
+      CHECK(sums.size() == (recompute == sim::Recompute::full ? 2 : 1));
+      CHECK(fused_rows(two).empty());
+      std::vector<std::string> predicted;
+      for (const sim::Row& row : sim::predict(scenario).rows)
+        if (row.kind == sim::OpKind::add && !row.fused_into.empty())
+          predicted.push_back(std::string(sim::name(row.phase)) + " add into " + row.fused_into);
+      CHECK(predicted == sums);
+    }
 }
 
 TEST_CASE("GELU is an operation of its own where it is recomputed without its product", "[plan]") {

@@ -80,6 +80,38 @@ TEST_CASE("norms on the GPU are as accurate as plain loops in the same type, wha
     }
 }
 
+TEST_CASE("a sum and its norm in one kernel have the bits that two kernels leave") {
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
+    for (const Rows s : kShapes)
+      for (const bool biased : {false, true}) {
+        CAPTURE(s.R, s.C, static_cast<int>(type), biased);
+        const auto a = shifted(test::normal_tensor(s.R * s.C, 1), type),
+                   b = normal_tensor(s.R * s.C, 2, type), bias = normal_tensor(s.C, 3, type),
+                   gain = normal_tensor(s.C, 4, type), shift = normal_tensor(s.C, 5, type);
+        const auto outputs = [&](bool one) {
+          DeviceArray to(a, type), x(b, type), row(bias, type), w(gain, type), c(shift, type),
+              out(s.R * s.C, type), rms_out(s.R * s.C, type), rms_sum(s.R * s.C, type);
+          DeviceArray mean(s.R, Type::f32), rstd(s.R, Type::f32), rms_rstd(s.R, Type::f32);
+          const cuda::ConstTensor added = biased ? cuda::ConstTensor(row) : cuda::ConstTensor();
+          if (one) {
+            cuda::rmsnorm_forward(no_scratch(), rms_out, rms_rstd.f32(), to, w, kEps, s.R, s.C, {},
+                                  {x, added, rms_sum});
+            cuda::layernorm_forward(no_scratch(), out, mean.f32(), rstd.f32(), to, w, c, kEps, s.R, s.C,
+                                    {x, added, to});
+          } else {
+            cuda::add(no_scratch(), rms_sum, to, x, added, s.R, s.C);
+            cuda::rmsnorm_forward(no_scratch(), rms_out, rms_rstd.f32(), rms_sum, w, kEps, s.R, s.C);
+            cuda::add(no_scratch(), to, to, x, added, s.R, s.C);
+            cuda::layernorm_forward(no_scratch(), out, mean.f32(), rstd.f32(), to, w, c, kEps, s.R, s.C);
+          }
+          return joined({to.values(), out.values(), mean.values(), rstd.values(), rms_sum.values(),
+                         rms_out.values(), rms_rstd.values()});
+        };
+        const std::vector<float> two = outputs(false);
+        CHECK(in_every_order([&] { return outputs(true); }) == two);
+      }
+}
+
 TEST_CASE(
     "norms' gradients on the GPU are added as accurately as plain loops do, whatever the order of threads") {
   for (const Type type : {Type::f32, Type::bf16, Type::f16})
