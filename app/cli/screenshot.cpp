@@ -107,12 +107,14 @@ void add_screenshot(CLI::App& program, Invocation& invocation) {
       ->add_option_function<std::string>(
           "--theme",
           [flags](const std::string& text) {
-            if (text != "dark" && text != "light")
-              throw UsageError(fmt::format("--theme is dark or light, not \"{}\"", text));
-            flags->options.theme = text == "dark" ? Theme::dark : Theme::light;
+            const auto theme = theme_called(text);
+            if (!theme)
+              throw UsageError(
+                  fmt::format("--theme is one of {}, not \"{}\"", fmt::join(kThemeNames, ", "), text));
+            flags->options.theme = *theme;
           },
           "default dark")
-      ->type_name("dark|light")
+      ->type_name(fmt::format("{}", fmt::join(kThemeNames, "|")))
       ->group(kGroup);
   command
       ->add_option_function<std::string>(

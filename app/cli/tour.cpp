@@ -253,12 +253,12 @@ class Tour {
         ++pictures_;
       }
       options.panel.clear();
-      for (const auto& [theme, name] : {std::pair{Theme::dark, "dark"}, std::pair{Theme::light, "light"}}) {
-        options.theme = theme;
+      for (const std::string_view name : kThemeNames) {
+        options.theme = *theme_called(name);
         write_screenshot(options, path(fmt::format("desktop.{}.png", name)));
         ++pictures_;
       }
-      fmt::print("{} pictures: every panel, and the whole desktop in both themes.\n", pictures_);
+      fmt::print("{} pictures: every panel, and the whole desktop in every theme.\n", pictures_);
     } catch (const NoDisplay& e) {
       fmt::print("No pictures: {}\n", e.what());
     }

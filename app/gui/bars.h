@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "app/gui/commands.h"
+#include "app/gui/tabs.h"
 #include "app/gui/view.h"
 
 namespace app::gui {
@@ -11,6 +12,9 @@ inline constexpr float kTopBarHeight = 50, kStatusBarHeight = 28;  // points
 
 // What one is looking at, and the two things one does most. Into the window that is open.
 void draw_top_bar(const PanelContext& context, Commands& commands);
+// The scenarios that are open, below the top bar, where there are several. Returns its height in pixels; 0:
+// one is open.
+float draw_tab_strip(const PanelContext& context, const Tabs& tabs, float top);
 // Where the numbers come from, and what is under way. `undo`: what could be undone; empty: nothing.
 void draw_status_bar(const PanelContext& context, std::string_view undo);
 

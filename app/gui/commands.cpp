@@ -16,23 +16,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-bool holds_words(const std::string& text, std::string_view query) {
-  const std::string haystack = lower(text), needles = lower(query);
-  for (std::size_t begin = 0; begin < needles.size();) {
-    const std::size_t end = std::min(needles.find(' ', begin), needles.size());
-    if (haystack.find(needles.substr(begin, end - begin)) == std::string::npos) return false;
-    begin = end + 1;
-  }
-  return true;
-}
-
 // As people read it.
 std::string words_of(const Command& command) {
   return command.category + " " + command.label;
-}
-
-bool matches(const Command& command, std::string_view query) {
-  return holds_words(words_of(command) + " " + command.id, query);
 }
 
 // Plain keys, and those with Shift alone, are letters while a text field has the keyboard.
@@ -44,8 +30,23 @@ bool is_typing(ImGuiKeyChord chord) {
 
 }  // namespace
 
+bool has_words(const std::string& text, std::string_view query) {
+  const std::string haystack = lower(text), needles = lower(query);
+  for (std::size_t begin = 0; begin < needles.size();) {
+    const std::size_t end = std::min(needles.find(' ', begin), needles.size());
+    if (haystack.find(needles.substr(begin, end - begin)) == std::string::npos) return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+bool has_words(const Command& command, std::string_view query) {
+  return has_words(words_of(command) + " " + command.id, query);
+}
+
 void Commands::add(Command command) {
   if (find(command.id)) throw std::logic_error("two commands are called " + command.id);
+  set_key(command);
   commands_.push_back(std::move(command));
 }
 
@@ -53,6 +54,7 @@ void Commands::replace(std::string_view beginning, std::vector<Command> commands
   const auto is_old = [beginning](const Command& c) { return c.id.starts_with(beginning); };
   const auto place = std::find_if(commands_.begin(), commands_.end(), is_old) - commands_.begin();
   std::erase_if(commands_, is_old);
+  for (Command& command : commands) set_key(command);
   commands_.insert(commands_.begin() + place, std::make_move_iterator(commands.begin()),
                    std::make_move_iterator(commands.end()));
 }
@@ -89,6 +91,7 @@ bool Commands::invoke(std::string_view id) {
 }
 
 void Commands::handle_shortcuts() {
+  if (keys_are_held_) return;
   const bool typing = ImGui::GetIO().WantTextInput;
   for (const Command& command : commands_) {
     if (command.shortcut == ImGuiKey_None || (typing && is_typing(command.shortcut))) continue;
@@ -102,13 +105,13 @@ void Commands::handle_shortcuts() {
 std::vector<const Command*> Commands::search(std::string_view query) const {
   std::vector<const Command*> found;
   for (const Command& command : commands_)
-    if (matches(command, query)) found.push_back(&command);
+    if (has_words(command, query)) found.push_back(&command);
   const auto recency = [this](const Command* command) {
     return std::find(recent_.begin(), recent_.end(), command->id) - recent_.begin();
   };
   // Those that say it before those whose id alone does.
   const auto place = [&](const Command* command) {
-    return std::pair(!holds_words(words_of(*command), query), recency(command));
+    return std::pair(!has_words(words_of(*command), query), recency(command));
   };
   std::stable_sort(found.begin(), found.end(),
                    [&](const Command* a, const Command* b) { return place(a) < place(b); });
@@ -120,32 +123,119 @@ std::vector<const Command*> Commands::taking(std::string_view query) const {
   std::vector<const Command*> found;
   if (last == std::string_view::npos || last + 1 == query.size()) return found;
   for (const Command& command : commands_)
-    if (command.take && is_enabled(command) && matches(command, query.substr(0, last)))
+    if (command.take && is_enabled(command) && has_words(command, query.substr(0, last)))
       found.push_back(&command);
   return found;
+}
+
+// Of a new command.
+void Commands::set_key(Command& command) const {
+  command.shipped = command.shortcut;
+  if (const auto own = own_.find(command.id); own != own_.end()) command.shortcut = own->second;
+}
+
+void Commands::bind(const std::string& id, ImGuiKeyChord chord) {
+  ++revision_;
+  own_[id] = chord;
+  for (Command& command : commands_) {
+    if (command.id != id) continue;
+    command.shortcut = chord;
+    if (chord == command.shipped) own_.erase(id);
+  }
+}
+
+void Commands::bind_as_shipped(const std::string& id) {
+  ++revision_;
+  own_.erase(id);
+  for (Command& command : commands_)
+    if (command.id == id) command.shortcut = command.shipped;
+}
+
+std::map<std::string, std::string> Commands::own_keys() const {
+  std::map<std::string, std::string> keys;
+  for (const auto& [id, chord] : own_) keys[id] = shortcut_text(chord);
+  return keys;
+}
+
+void Commands::take_own_keys(const std::map<std::string, std::string>& keys) {
+  own_.clear();
+  for (Command& command : commands_) command.shortcut = command.shipped;
+  for (const auto& [id, words] : keys)
+    if (const auto chord = chord_of(words)) bind(id, *chord);
+}
+
+std::vector<const Command*> Commands::sharing(std::string_view id, ImGuiKeyChord chord) const {
+  std::vector<const Command*> others;
+  for (const Command& command : commands_)
+    if (chord != ImGuiKey_None && command.id != id && command.shortcut == chord) others.push_back(&command);
+  return others;
 }
 
 bool is_enabled(const Command& command) {
   return !command.enabled || command.enabled();
 }
 
+namespace {
+
+struct Modifier {
+  ImGuiKey key;
+  std::string_view name;
+};
+constexpr Modifier kModifiers[] = {
+    {ImGuiMod_Ctrl, "Ctrl+"}, {ImGuiMod_Shift, "Shift+"}, {ImGuiMod_Alt, "Alt+"}, {ImGuiMod_Super, "Super+"}};
+
+// As it is printed on the key.
+std::string key_text(ImGuiKey key) {
+  switch (key) {
+    case ImGuiKey_Equal:
+      return "+";
+    case ImGuiKey_Minus:
+      return "-";
+    case ImGuiKey_Escape:
+      return "Esc";
+    default:
+      return ImGui::GetKeyName(key);
+  }
+}
+
+// Of a keyboard, and no modifier.
+template <class Use>
+void for_each_key(const Use& use) {
+  for (int key = ImGuiKey_NamedKey_BEGIN; key < ImGuiKey_GamepadStart; ++key)
+    if (key < ImGuiKey_LeftCtrl || key > ImGuiKey_RightSuper) use(static_cast<ImGuiKey>(key));
+}
+
+}  // namespace
+
 std::string shortcut_text(ImGuiKeyChord chord) {
   if (chord == ImGuiKey_None) return "";
   std::string text;
-  if (chord & ImGuiMod_Ctrl) text += "Ctrl+";
-  if (chord & ImGuiMod_Shift) text += "Shift+";
-  if (chord & ImGuiMod_Alt) text += "Alt+";
-  const ImGuiKey key = static_cast<ImGuiKey>(chord & ~ImGuiMod_Mask_);
-  switch (key) {
-    case ImGuiKey_Equal:
-      return text + "+";
-    case ImGuiKey_Minus:
-      return text + "-";
-    case ImGuiKey_Escape:
-      return text + "Esc";
-    default:
-      return text + ImGui::GetKeyName(key);
-  }
+  for (const Modifier& modifier : kModifiers)
+    if (chord & modifier.key) text += modifier.name;
+  return text + key_text(static_cast<ImGuiKey>(chord & ~ImGuiMod_Mask_));
+}
+
+std::optional<ImGuiKeyChord> chord_of(std::string_view text) {
+  if (text.empty()) return ImGuiKey_None;
+  ImGuiKeyChord chord = ImGuiKey_None;
+  for (const Modifier& modifier : kModifiers)
+    if (text.size() > modifier.name.size() && text.starts_with(modifier.name)) {
+      chord |= modifier.key;
+      text.remove_prefix(modifier.name.size());
+    }
+  std::optional<ImGuiKeyChord> found;
+  for_each_key([&](ImGuiKey key) {
+    if (!found && key_text(key) == text) found = chord | key;
+  });
+  return found;
+}
+
+std::optional<ImGuiKeyChord> pressed_chord() {
+  std::optional<ImGuiKeyChord> pressed;
+  for_each_key([&](ImGuiKey key) {
+    if (!pressed && ImGui::IsKeyPressed(key, false)) pressed = ImGui::GetIO().KeyMods | key;
+  });
+  return pressed;
 }
 
 }  // namespace app::gui

@@ -4,6 +4,8 @@
 #include <imgui.h>
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,13 +17,14 @@ struct Command {
   std::string category;  // the menu it is in: "Run"
   std::string label;     // "Start"
   std::function<void()> run;
-  ImGuiKeyChord shortcut = ImGuiKey_None;
+  ImGuiKeyChord shortcut = ImGuiKey_None;    // the user's own, where there is one, once it is added
   std::function<bool()> enabled = {};        // none: always
   std::function<std::string()> detail = {};  // what it would act on, or its current value: "TP 4 -> 8"
   bool in_menu = true;                       // else in the palette only
   bool remembered = true;                    // by the palette, which lists what was used last first
   // With a value that was typed behind its words, where it takes one.
   std::function<void(const std::string& value)> take = {};
+  ImGuiKeyChord shipped = ImGuiKey_None;  // set as it is added: the shortcut without the user's own
 };
 
 class Commands {
@@ -37,8 +40,21 @@ class Commands {
 
   // False where there is no such command or it is not enabled now. "id=value" where it takes one.
   bool invoke(std::string_view id);
-  // Fires the command whose chord was pressed in this frame. Bare keys do not fire while text is being typed.
+  // Fires the command whose chord was pressed in this frame. Bare keys do not fire while text is being typed,
+  // and none while a new key is being asked for.
   void handle_shortcuts();
+  void hold_keys(bool held) { keys_are_held_ = held; }
+
+  // The user's own keys, of commands that are there or will be. ImGuiKey_None: the command has no key.
+  void bind(const std::string& id, ImGuiKeyChord chord);
+  void bind_as_shipped(const std::string& id);
+  // That differ from what is shipped, as settings keep them: by id, in the words of shortcut_text().
+  std::map<std::string, std::string> own_keys() const;
+  // In place of all that there were. Words that are no key are left out.
+  void take_own_keys(const std::map<std::string, std::string>& keys);
+  // The other commands with this key.
+  std::vector<const Command*> sharing(std::string_view id, ImGuiKeyChord chord) const;
+  std::size_t revision() const { return revision_; }  // grows with every change of a key
 
   // Most recently invoked first, then in order of registration; only those whose words hold every word of the
   // query.
@@ -47,11 +63,23 @@ class Commands {
   std::vector<const Command*> taking(std::string_view query) const;
 
  private:
+  void set_key(Command& command) const;
+
   std::vector<Command> commands_;
   std::vector<std::string> recent_;
+  std::map<std::string, ImGuiKeyChord, std::less<>> own_;
+  bool keys_are_held_ = false;
+  std::size_t revision_ = 0;
 };
 
 bool is_enabled(const Command& command);
+// Whether every word of the query, in any case, is in the text, or in the command's menu, label and id.
+bool has_words(const std::string& text, std::string_view query);
+bool has_words(const Command& command, std::string_view query);
 std::string shortcut_text(ImGuiKeyChord chord);  // "Ctrl+K", empty for none
+// The reverse; nothing for words that are no key.
+std::optional<ImGuiKeyChord> chord_of(std::string_view text);
+// The key that was pressed in this frame, with its modifiers; nothing while none was or a modifier alone.
+std::optional<ImGuiKeyChord> pressed_chord();
 
 }  // namespace app::gui

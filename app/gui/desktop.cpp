@@ -150,7 +150,7 @@ int run_desktop(const DesktopOptions& options) {
   };
   bool first_start = !options.settings_directory.empty() && !gui::has_settings(options.settings_directory);
   if (first_start) shell.welcome();
-  std::size_t kept = shell.document().revision();
+  std::size_t kept = shell.revision();
   window.run(
       [&] {
         shell.set_display_scale(window.display_scale());
@@ -165,9 +165,9 @@ int run_desktop(const DesktopOptions& options) {
           first_start = false;
           keep();
         }
-        // After every edit, so that a window that is killed has lost none of them.
-        if (shell.document().revision() != kept && !ImGui::IsAnyItemActive()) {
-          kept = shell.document().revision();
+        // After every change, so that a window that is killed has lost none of them.
+        if (shell.revision() != kept && !ImGui::IsAnyItemActive()) {
+          kept = shell.revision();
           keep();
         }
         return !shell.wants_close();

@@ -1,9 +1,11 @@
 // The desktop: a window where there is a display, the same frames drawn into pictures where there is none.
 #pragma once
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/report/report.h"
@@ -11,7 +13,17 @@
 
 namespace app {
 
-enum class Theme { dark, light };
+enum class Theme { dark, light, high_contrast };
+// As settings and flags name them.
+inline constexpr std::array<std::string_view, 3> kThemeNames = {"dark", "light", "high-contrast"};
+constexpr std::string_view name(Theme theme) {
+  return kThemeNames[static_cast<std::size_t>(theme)];
+}
+constexpr std::optional<Theme> theme_called(std::string_view words) {
+  for (std::size_t i = 0; i < kThemeNames.size(); ++i)
+    if (kThemeNames[i] == words) return static_cast<Theme>(i);
+  return std::nullopt;
+}
 
 struct DesktopOptions {
   sim::Scenario scenario;                          // what is shown where the last session left none

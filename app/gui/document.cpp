@@ -8,33 +8,33 @@ void Document::edit(std::string label, sim::Scenario next, std::string_view key)
   if (next == scenario_) return;
   const bool continues = !key.empty() && key == open_key_ && can_undo();
   if (continues) {
-    undo_.back().label = std::move(label);
+    history_.undo.back().label = std::move(label);
   } else {
-    undo_.push_back({std::move(label), scenario_});
-    if (undo_.size() > kDepth) undo_.erase(undo_.begin());
+    history_.undo.push_back({std::move(label), scenario_});
+    if (history_.undo.size() > kDepth) history_.undo.erase(history_.undo.begin());
   }
-  redo_.clear();
+  history_.redo.clear();
   open_key_ = key;
   scenario_ = std::move(next);
   ++revision_;
   // Back where the gesture began: nothing happened.
-  if (continues && undo_.back().other_side == scenario_) {
-    undo_.pop_back();
+  if (continues && history_.undo.back().other_side == scenario_) {
+    history_.undo.pop_back();
     open_key_.clear();
   }
 }
 
 void Document::undo() {
-  cross(undo_, redo_);
+  cross(history_.undo, history_.redo);
 }
 
 void Document::redo() {
-  cross(redo_, undo_);
+  cross(history_.redo, history_.undo);
 }
 
-void Document::cross(std::vector<Step>& from, std::vector<Step>& to) {
+void Document::cross(std::vector<UndoStep>& from, std::vector<UndoStep>& to) {
   if (from.empty()) return;
-  Step step = std::move(from.back());
+  UndoStep step = std::move(from.back());
   from.pop_back();
   std::swap(step.other_side, scenario_);
   to.push_back(std::move(step));

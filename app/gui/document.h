@@ -10,9 +10,22 @@
 
 namespace app::gui {
 
+struct UndoStep {
+  std::string label;
+  sim::Scenario other_side;  // undo: before the step; redo: after it
+  bool operator==(const UndoStep&) const = default;
+};
+
+// The next to be crossed is the last.
+struct History {
+  std::vector<UndoStep> undo, redo;
+  bool operator==(const History&) const = default;
+};
+
 class Document {
  public:
-  explicit Document(sim::Scenario scenario) : scenario_(std::move(scenario)) {}
+  explicit Document(sim::Scenario scenario, History history = {})
+      : scenario_(std::move(scenario)), history_(std::move(history)) {}
 
   const sim::Scenario& scenario() const { return scenario_; }
   std::size_t revision() const { return revision_; }  // grows with every change of the scenario
@@ -22,24 +35,25 @@ class Document {
   void edit(std::string label, sim::Scenario next, std::string_view key = {});
   void end_gesture() { open_key_.clear(); }
 
-  bool can_undo() const { return !undo_.empty(); }
-  bool can_redo() const { return !redo_.empty(); }
-  std::string_view undo_label() const { return can_undo() ? std::string_view(undo_.back().label) : ""; }
-  std::string_view redo_label() const { return can_redo() ? std::string_view(redo_.back().label) : ""; }
+  const History& history() const { return history_; }
+  bool can_undo() const { return !history_.undo.empty(); }
+  bool can_redo() const { return !history_.redo.empty(); }
+  std::string_view undo_label() const {
+    return can_undo() ? std::string_view(history_.undo.back().label) : "";
+  }
+  std::string_view redo_label() const {
+    return can_redo() ? std::string_view(history_.redo.back().label) : "";
+  }
   void undo();
   void redo();
 
  private:
   static constexpr std::size_t kDepth = 200;
-  struct Step {
-    std::string label;
-    sim::Scenario other_side;  // undo: before the step; redo: after it
-  };
-  void cross(std::vector<Step>& from, std::vector<Step>& to);
+  void cross(std::vector<UndoStep>& from, std::vector<UndoStep>& to);
 
   sim::Scenario scenario_;
   std::size_t revision_ = 0;
-  std::vector<Step> undo_, redo_;
+  History history_;
   std::string open_key_;
 };
 

@@ -29,12 +29,13 @@ std::vector<PanelFigures> Shell::figures(std::string_view panel) {
   Look paper = look_;
   paper.colors = &palette(Theme::light);
   Requests none;
-  const sim::Scenario& scenario = disagreement_.empty() ? document_.scenario() : legal_->scenario;
+  const sim::Scenario& scenario =
+      disagreement_.empty() ? document().scenario() : tabs_.current().legal->scenario;
   return panels_.figures(context(paper, none, scenario), panel);
 }
 
 std::string Shell::exported(std::string_view panel, ExportFormat format) {
-  const Prediction* prediction = disagreement_.empty() ? prediction_.result() : &*legal_;
+  const Prediction* prediction = disagreement_.empty() ? prediction_.result() : &*tabs_.current().legal;
   return written(format, figures(panel), prediction ? prediction->report.get() : nullptr);
 }
 
@@ -52,8 +53,8 @@ void Shell::ask_picture(double scale) {
                                                       : ImGui::FindWindowByName("##maximised");
   const ImVec2 size = window ? window->Size : ImGui::GetMainViewport()->Size;
   const auto points = [&](float pixels) { return static_cast<int>(pixels / look_.scale); };
-  picture_.ask({executable_, panel.id, document_.scenario(),
-                runs_.of(document_.scenario().workload.task).measured, points(size.x), points(size.y), scale,
+  picture_.ask({executable_, panel.id, document().scenario(),
+                runs_.of(document().scenario().workload.task).measured, points(size.x), points(size.y), scale,
                 look_.theme, file});
   picture_awaited_ = true;
 }
@@ -113,7 +114,7 @@ void Shell::add_export_commands() {
                    .detail = of_panel});
   };
   add_copy("export.copy_tsv", "Copy tables for a spreadsheet", ExportFormat::tsv,
-           ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_T);
+           ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_C);
   add_copy("export.copy_markdown", "Copy tables as Markdown", ExportFormat::markdown,
            ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_M);
   const auto add_whole = [&](const char* id, const char* label, const char* name, std::string panel,

@@ -19,20 +19,20 @@ void Shell::add_field_commands() {
   for (const sim::AnyField& field : sim::all_fields()) {
     if (field.label.empty() || field.kind == Kind::text) continue;
     const auto set = [this, &field](const std::string& value) {
-      sim::Scenario next = document_.scenario();
+      sim::Scenario next = document().scenario();
       const std::string before = field.text(next);
       if (!field.set(next, value))
         return toast_.say(capitalised(field.label) + " takes " + field.accepted() + ", not " + value + ".");
       edit(std::string(field.label) + " " + before + " \u2192 " + field.text(next), std::move(next));
     };
-    const auto applies = [this, &field] { return !field.applies || field.applies(document_.scenario()); };
+    const auto applies = [this, &field] { return !field.applies || field.applies(document().scenario()); };
     const auto add = [&](std::string id, std::string label, std::function<void()> run, auto take) {
       commands_.add({.id = std::move(id),
                      .category = capitalised(field.part),
                      .label = std::move(label),
                      .run = std::move(run),
                      .enabled = applies,
-                     .detail = [this, &field] { return "now " + field.text(document_.scenario()); },
+                     .detail = [this, &field] { return "now " + field.text(document().scenario()); },
                      .in_menu = false,
                      .take = take});
     };

@@ -165,7 +165,8 @@ void draw_body(const PanelEntry& entry, Panel& panel, const PanelContext& contex
                bool with_caption) {
   if (!entry.bare && (with_title || with_caption))
     draw_panel_title(context.look, entry.title, with_caption ? panel.caption(context) : "", with_title);
-  ImGui::BeginChild("body");
+  // For the keyboard all of a panel is one window.
+  ImGui::BeginChild("body", {0, 0}, ImGuiChildFlags_NavFlattened);
   const ImGuiWindow& body = *ImGui::GetCurrentWindow();
   panel.draw(context);
   ImGui::EndChild();

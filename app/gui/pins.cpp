@@ -20,6 +20,7 @@ bool Pins::add(std::shared_ptr<const sim::Report> report) {
   const auto at = static_cast<std::size_t>(place - all_.begin());
   if (!all_.empty() && at <= baseline_) ++baseline_;
   all_.insert(place, {letter, std::move(report)});
+  ++revision_;
   return true;
 }
 
@@ -30,10 +31,13 @@ void Pins::remove(std::size_t pin) {
     --baseline_;
   else if (baseline_ == pin)
     baseline_ = 0;
+  ++revision_;
 }
 
 void Pins::make_baseline(std::size_t pin) {
-  if (pin < all_.size()) baseline_ = pin;
+  if (pin >= all_.size()) return;
+  baseline_ = pin;
+  ++revision_;
 }
 
 ImU32 pin_color(const Look& look, const Pin& pin) {

@@ -21,16 +21,23 @@ struct Pin {
 
 class Pins {
  public:
+  Pins() = default;
+  // As they were: by letter, each once.
+  Pins(std::vector<Pin> all, std::size_t baseline)
+      : all_(std::move(all)), baseline_(baseline < all_.size() ? baseline : 0) {}
+
   // Where all places are taken, or this very report is pinned: false.
   bool add(std::shared_ptr<const sim::Report> report);
   void remove(std::size_t pin);
   void clear() {
     all_.clear();
     baseline_ = 0;
+    ++revision_;
   }
   // In the same place, under the same letter.
   void replace(std::size_t pin, std::shared_ptr<const sim::Report> report) {
     all_[pin].report = std::move(report);
+    ++revision_;
   }
   void make_baseline(std::size_t pin);
 
@@ -38,10 +45,13 @@ class Pins {
   // The first one, unless another was made it; null without pins.
   const Pin* baseline() const { return all_.empty() ? nullptr : &all_[baseline_]; }
   bool is_baseline(const Pin& pin) const { return &pin == baseline(); }
+  std::size_t baseline_index() const { return baseline_; }
+  std::size_t revision() const { return revision_; }  // grows with every change
 
  private:
   std::vector<Pin> all_;  // at most kPins, by letter
   std::size_t baseline_ = 0;
+  std::size_t revision_ = 0;
 };
 
 // By its letter: the same in every panel.

@@ -53,6 +53,7 @@ struct Prediction {
 struct PredictionQuestion {
   sim::Scenario scenario;
   std::shared_ptr<const sim::Calibration> calibration;  // may be null
+  int tab = 0;                                          // that asks
   bool operator==(const PredictionQuestion&) const = default;
 };
 

@@ -9,7 +9,6 @@
 #include "runtime/formats/set_aside.h"
 #include "sim/file_text.h"
 #include "sim/foreign_text.h"
-#include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
@@ -19,13 +18,22 @@ constexpr const char* kFile = "desktop.json";
 
 constexpr const char* kDefaults = "the window opens with its own settings";
 
-std::optional<sim::Scenario> read_scenario(const nlohmann::json& json, const std::filesystem::path& file) {
-  try {
-    return sim::scenario_from_json(json.dump(), file.string());
-  } catch (const std::exception& error) {
-    runtime::set_aside(file, error.what(), "the window opens with its first scenario");
-    return std::nullopt;
+void read_tabs(Settings& settings, const nlohmann::json& json, const std::filesystem::path& file) {
+  std::string problem;
+  const auto add = [&](const nlohmann::json& one) {
+    if (auto tab = tab_from_json(one, file.string(), problem)) settings.tabs.push_back(std::move(*tab));
+  };
+  if (json.contains("tabs")) {
+    for (const nlohmann::json& one : json.at("tabs")) add(one);
+    settings.tab = json.at("tab").get<std::size_t>();
+  } else if (json.contains("scenario")) {
+    add(json);  // as versions without tabs wrote it
   }
+  if (settings.tab >= settings.tabs.size()) settings.tab = 0;
+  if (!problem.empty())
+    runtime::set_aside(file, problem,
+                       settings.tabs.empty() ? "the window opens with its first scenario"
+                                             : "the window opens with what could be read");
 }
 
 }  // namespace
@@ -50,14 +58,15 @@ Settings load_settings(const std::filesystem::path& directory) {
       return {};
     }
     Settings read;
-    read.theme = json.at("theme").get<std::string>() == "light" ? Theme::light : Theme::dark;
+    read.theme = theme_called(json.at("theme").get<std::string>()).value_or(Theme::dark);
     read.scale = std::clamp(json.at("scale").get<float>(), kLeastScale, kGreatestScale);
     read.layout = json.at("layout").get<std::string>();
     read.closed_panels = json.at("closed_panels").get<std::vector<std::string>>();
     if (json.contains("recent_files"))
       for (const nlohmann::json& recent : json.at("recent_files"))
         read.recent_files.emplace_back(recent.get<std::string>());
-    if (json.contains("scenario")) read.scenario = read_scenario(json.at("scenario"), file);
+    if (json.contains("keys")) read.keys = json.at("keys").get<std::map<std::string, std::string>>();
+    read_tabs(read, json, file);
     return read;
   } catch (const nlohmann::json::exception& error) {
     runtime::set_aside(file, file.string() + " must hold what the window wrote: " + error.what(), kDefaults);
@@ -70,13 +79,15 @@ Settings load_settings(const std::filesystem::path& directory) {
 void save_settings(const Settings& settings, const std::filesystem::path& directory) {
   if (directory.empty()) return;
   nlohmann::json json = {{"schema_version", kSchemaVersion},
-                         {"theme", settings.theme == Theme::light ? "light" : "dark"},
+                         {"theme", name(settings.theme)},
                          {"scale", settings.scale},
                          {"layout", settings.layout},
                          {"closed_panels", settings.closed_panels}};
   for (const std::filesystem::path& recent : settings.recent_files)
     json["recent_files"].push_back(recent.string());
-  if (settings.scenario) json["scenario"] = nlohmann::json::parse(sim::to_json(*settings.scenario));
+  if (!settings.keys.empty()) json["keys"] = settings.keys;
+  for (const SavedTab& tab : settings.tabs) json["tabs"].push_back(to_json(tab));
+  if (!settings.tabs.empty()) json["tab"] = settings.tab;
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const auto file = directory / kFile;

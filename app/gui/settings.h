@@ -1,12 +1,12 @@
 // What the desktop remembers between starts, one JSON file.
 #pragma once
 #include <filesystem>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "app/gui/desktop.h"
-#include "sim/scenario/scenario.h"
+#include "app/gui/saved_tabs.h"
 
 namespace app::gui {
 
@@ -17,8 +17,11 @@ struct Settings {
   float scale = 1;                                       // of the interface, on top of the display's own
   std::string layout;                                    // Dear ImGui's ini text; empty: the shipped layout
   std::vector<std::string> closed_panels;                // ids
-  std::optional<sim::Scenario> scenario;                 // the last one shown
+  std::vector<SavedTab> tabs;                            // of the last session
+  std::size_t tab = 0;                                   // that was shown
   std::vector<std::filesystem::path> recent_files = {};  // opened or saved, the newest first
+  // Of the user's own, by the command's id: "Ctrl+T", or "" for none.
+  std::map<std::string, std::string> keys = {};
   bool operator==(const Settings&) const = default;
 };
 

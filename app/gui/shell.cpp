@@ -1,6 +1,6 @@
 #include "app/gui/shell.h"
 
-#include <imgui.h>
+#include <imgui_internal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,23 +18,12 @@ namespace {
 
 constexpr float kMargin = 8;  // points
 
-Document opened(const DesktopOptions& options, std::optional<sim::Scenario> last,
-                const sim::Calibration* this_machine) {
-  if (!last) return Document(options.scenario);
-  // It may have been measured anew since.
-  if (this_machine && last->hardware.name == this_machine->hardware.name) {
-    last->hardware = this_machine->hardware;
-    cli::link_ranks(*last);
-  }
-  return Document(std::move(*last));
-}
-
 }  // namespace
 
 Shell::Shell(const DesktopOptions& options, Settings settings, const std::function<void()>& wake, bool frozen)
     : frozen_(frozen),
       user_scale_(settings.scale),
-      document_(options.scenario),
+      tabs_({Document(options.scenario)}),
       studies_(wake),
       calibrations_(studies_, options.executable,
                     [this](std::string words) { toast_.say(std::move(words)); }),
@@ -60,25 +49,29 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   io.IniFilename = nullptr;
   io.ConfigFlags |= ImGuiConfigFlags_DockingEnable | ImGuiConfigFlags_NavEnableKeyboard;
   io.ConfigWindowsMoveFromTitleBarOnly = true;
+  // Ctrl+Tab goes from tab to tab, not from window to window.
+  GImGui->ConfigNavWindowingKeyNext = GImGui->ConfigNavWindowingKeyPrev = ImGuiKey_None;
   // A blinking cursor would redraw an idle window for ever.
   io.ConfigInputTextCursorBlink = false;
   if (!settings.layout.empty())
     ImGui::LoadIniSettingsFromMemory(settings.layout.c_str(), settings.layout.size());
   first_ = options.scenario;
-  document_ = opened(options, std::move(settings.scenario), calibrations_.this_machine());
-  unpredicted_.scenario = document_.scenario();
+  restore(settings.tabs, settings.tab);
+  unpredicted_.scenario = document().scenario();
   recent_files_ = std::move(settings.recent_files);
   // In the order of menus and of the palette.
   add_document_commands();
+  add_tab_commands();
   add_export_commands();
   add_run_commands();
   add_pin_commands();
-  panels_.make({studies_, commands_, document_, calibrations_, options.settings_directory});
+  panels_.make({studies_, commands_, tabs_, calibrations_, options.settings_directory});
   add_view_commands();
   add_presenter_commands();
   panels_.add_commands(commands_, view_);
   add_preset_commands();
   add_field_commands();
+  commands_.take_own_keys(settings.keys);
   follow_document();
 }
 
@@ -118,14 +111,16 @@ Settings Shell::settings() const {
   const char* layout = ImGui::SaveIniSettingsToMemory(&size);
   settings.layout.assign(layout, size);
   settings.closed_panels.assign(panels_.closed().begin(), panels_.closed().end());
-  settings.scenario = document_.scenario();
+  settings.tabs = kept_tabs();
+  settings.keys = commands_.own_keys();
+  settings.tab = tabs_.index();
   settings.recent_files = recent_files_;
   return settings;
 }
 
 void Shell::follow_document() {
-  const sim::Scenario& scenario = document_.scenario();
-  prediction_.follow({scenario, calibrations_.of(scenario.hardware)});
+  const sim::Scenario& scenario = document().scenario();
+  prediction_.follow({scenario, calibrations_.of(scenario.hardware), tabs_.current().id});
   if (frozen_) return;
   outlook_.follow({scenario, runs_.choices.steps, calibrations_.of_this_machine(), runs_.choices.place});
   if (executable_.empty()) return;
@@ -150,18 +145,14 @@ void Shell::open(const std::filesystem::path& file) {
     const std::string name = file.filename().string();
     const bool is_export = file.extension() != ".json";
     if (auto* scenario = std::get_if<sim::Scenario>(&opened)) {
-      const sim::Calibration* here = calibrations_.this_machine();
-      if (here && scenario->hardware.name == sim::kThisMachine) {
-        scenario->hardware = here->hardware;
-        cli::link_ranks(*scenario);
-      }
-      document_.edit("Open " + name, std::move(*scenario));
-      if (!is_export) saved_to_ = file;  // a picture is not written over by Save
+      // A picture is not written over by Save.
+      open_in_tab("Open " + name, as_of_now(std::move(*scenario)),
+                  is_export ? std::filesystem::path() : file);
     } else if (const auto* report = std::get_if<sim::Report>(&opened)) {
       show_measured(*report);
       toast_.say("Shown as a run: " + name + ".");
     } else if (const auto* model = std::get_if<sim::Model>(&opened)) {
-      sim::Scenario next = document_.scenario();
+      sim::Scenario next = document().scenario();
       next.model = *model;
       edit("Open model " + name, std::move(next));
     } else if (!panels_.open(file)) {
@@ -173,23 +164,28 @@ void Shell::open(const std::filesystem::path& file) {
   }
 }
 
+std::shared_ptr<const sim::Report> Shell::predicted() const {
+  const bool answers = prediction_.result() && prediction_.request().tab == tabs_.current().id;
+  return answers ? prediction_.result()->report : nullptr;
+}
+
 // A scenario that cannot be leaves the figures of the last that could on screen.
 void Shell::take_over_prediction() {
   const Prediction* newest = prediction_.result();
   if (newest == seen_) return;
   seen_ = newest;
   disagreement_.clear();
-  if (!newest) return;
+  if (!newest || prediction_.request().tab != tabs_.current().id) return;
   if (newest->report) {
-    legal_ = *newest;
-  } else if (legal_ && !newest->problems.empty() && !newest->scenario.hardware.peak.empty()) {
+    tabs_.current().legal = *newest;
+  } else if (tabs_.current().legal && !newest->problems.empty() && !newest->scenario.hardware.peak.empty()) {
     for (const sim::Problem& problem : newest->problems)
       disagreement_.append(disagreement_.empty() ? "" : "; ").append(in_labels(problem));
   }
 }
 
 const Outlook* Shell::outlook() const {
-  const bool answers = outlook_.result() && outlook_.request().scenario == document_.scenario() &&
+  const bool answers = outlook_.result() && outlook_.request().scenario == document().scenario() &&
                        outlook_.request().place == runs_.choices.place;
   return answers ? outlook_.result() : nullptr;
 }
@@ -199,7 +195,7 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
   return {look,
           scenario,
           calibrations_.of(scenario.hardware),
-          is_legal_alone         ? *legal_
+          is_legal_alone         ? *tabs_.current().legal
           : prediction_.result() ? *prediction_.result()
                                  : unpredicted_,
           disagreement_,
@@ -208,7 +204,7 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
           runs_,
           known_places_,
           places_.progress(),
-          pins_,
+          pins(),
           frozen_,
           view_,
           requests};
@@ -216,19 +212,19 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
 
 void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
   if (next.hardware.name == sim::kThisMachine) cli::link_ranks(next);
-  const sim::Scenario followed = with_batch_following(document_.scenario(), next);
+  const sim::Scenario followed = with_batch_following(document().scenario(), next);
   if (const std::string more = differences(next, followed); !more.empty()) {
     label += ", " + more;
     toast_.say("The batch follows: " + more + ". Undo takes both back.");
   }
-  document_.edit(std::move(label), followed, key);
+  document().edit(std::move(label), followed, key);
 }
 
 void Shell::carry_out(Requests& requests) {
   for (Edit& one : requests.edits) edit(std::move(one.label), std::move(one.scenario), one.key);
   for (const PinRequest& request : requests.pins) carry_out(request);
   for (const std::string& command : requests.commands) commands_.invoke(command);
-  if (!ImGui::IsAnyMouseDown() && !ImGui::IsAnyItemActive()) document_.end_gesture();
+  if (!ImGui::IsAnyMouseDown() && !ImGui::IsAnyItemActive()) document().end_gesture();
 }
 
 void Shell::frame() {
@@ -242,15 +238,16 @@ void Shell::frame() {
   commands_.handle_shortcuts();
   Requests requests;
   take_over_prediction();
-  const PanelContext panel_context = context(look_, requests, document_.scenario());
-  const PanelContext legal_context =
-      context(look_, requests, disagreement_.empty() ? document_.scenario() : legal_->scenario);
+  const PanelContext panel_context = context(look_, requests, document().scenario());
+  const PanelContext legal_context = context(
+      look_, requests, disagreement_.empty() ? document().scenario() : tabs_.current().legal->scenario);
   view_.hovered_operation.clear();
   view_.moves = false;
   if (!find_panel(view_.maximised)) draw_host(panel_context);
   panels_.draw(panel_context, legal_context);
   draw_palette(look_, commands_, view_, requests);
   draw_shortcut_sheet(look_, commands_, view_);
+  settings_window_.draw(look_, user_scale_, commands_, view_, requests);
   draw_welcome();
   toast_.draw(look_);
   carry_out(requests);
@@ -274,13 +271,14 @@ void Shell::draw_host(const PanelContext& context) {
 
   draw_top_bar(context, commands_);
   const float margin = std::floor(look_.px(kMargin));
-  const float top = std::floor(look_.px(kTopBarHeight)) + margin;
+  const float tabs = draw_tab_strip(context, tabs_, std::floor(look_.px(kTopBarHeight)));
+  const float top = std::floor(look_.px(kTopBarHeight)) + tabs + margin;
   const float bottom = std::floor(look_.px(kStatusBarHeight)) + margin;
   const ImVec2 size = {std::max(1.0f, viewport->Size.x - 2 * margin),
                        std::max(1.0f, viewport->Size.y - top - bottom)};
   ImGui::SetCursorPos({margin, top});
   panels_.draw_dock(look_, size);
-  draw_status_bar(context, document_.undo_label());
+  draw_status_bar(context, document().undo_label());
   ImGui::End();
 }
 

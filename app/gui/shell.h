@@ -18,6 +18,8 @@
 #include "app/gui/panel_windows.h"
 #include "app/gui/predictor.h"
 #include "app/gui/settings.h"
+#include "app/gui/settings_window.h"
+#include "app/gui/tabs.h"
 #include "app/gui/view.h"
 #include "app/gui/welcome.h"
 
@@ -56,18 +58,24 @@ class Shell {
   // The display's own scale, which multiplies the user's.
   void set_display_scale(float scale);
 
-  Document& document() { return document_; }
+  // Of the tab that is shown.
+  Document& document() { return tabs_.current().document; }
+  const Document& document() const { return tabs_.current().document; }
   Commands& commands() { return commands_; }
   View& view() { return view_; }
   Runs& runs() { return runs_; }
   const StartPlaces& places() const { return known_places_; }
-  Pins& pins() { return pins_; }
+  Pins& pins() { return tabs_.current().pins; }
+  const Tabs& tabs() const { return tabs_; }
   const PanelWindows& panels() const { return panels_; }
   const Look& look() const { return look_; }
   Settings settings() const;
+  // Grows with every change of what a session keeps.
+  std::size_t revision() const { return tabs_.revision() + commands_.revision(); }
 
  private:
   void add_document_commands();
+  void add_tab_commands();
   void add_run_commands();
   void add_view_commands();
   void add_scenario_commands();
@@ -90,11 +98,20 @@ class Shell {
   void export_to(const std::string& file, std::string_view panel, ExportFormat format);
   void ask_picture(double scale);
   void tell_of_picture();
+  // In a tab of its own, but where there is none or nothing is lost in the current one.
+  void open_in_tab(const std::string& label, sim::Scenario scenario, const std::filesystem::path& file);
+  void tab_changed();
+  void restore(const std::vector<SavedTab>& saved, std::size_t shown);
+  Tab restored(const SavedTab& saved);
+  std::vector<SavedTab> kept_tabs() const;
+  sim::Scenario as_of_now(sim::Scenario scenario) const;
   void follow_document();
   PanelContext context(const Look& look, Requests& requests, const sim::Scenario& scenario);
   // One undo step; the batch follows what it is divided over.
   void edit(std::string label, sim::Scenario next, std::string_view key = {});
   void take_over_prediction();
+  // Of the tab that is shown; null while there is none.
+  std::shared_ptr<const sim::Report> predicted() const;
   // For the scenario at hand; null while it is not known.
   const Outlook* outlook() const;
   void carry_out(Requests& requests);
@@ -112,14 +129,13 @@ class Shell {
   std::optional<float> scale_before_;                // of the presenter's mode; none: it is not on
   std::size_t frames_drawn_ = 0;
 
-  Document document_;
+  Tabs tabs_;
   Commands commands_;
   View view_;
   Toast toast_;
   Studies studies_;
   Calibrations calibrations_;
   Runs runs_;
-  Pins pins_;
   Study<PredictionQuestion, Prediction>& prediction_;
   Study<StartQuestion, Outlook>& outlook_;
   Study<PlacesQuestion, StartPlaces>& places_;
@@ -130,13 +146,12 @@ class Shell {
   PictureStudy& picture_;
   bool picture_awaited_ = false;
   Welcome welcome_;
+  SettingsWindow settings_window_;
   std::string executable_;
   Prediction unpredicted_;            // until the first one is there
-  std::optional<Prediction> legal_;   // the last that has figures
   const Prediction* seen_ = nullptr;  // of the study, when it was last looked at
   std::string disagreement_;
-  std::filesystem::path saved_to_;  // of the scenario; empty: nowhere yet
-  sim::Scenario first_;             // of a new document
+  sim::Scenario first_;  // of a new document
   PanelWindows panels_;
 };
 

@@ -54,8 +54,8 @@ void Shell::add_document_commands() {
        "File",
        "New",
        [this] {
-         document_.edit("New", first_);
-         saved_to_.clear();
+         document().edit("New", first_);
+         tabs_.current().file.clear();
        },
        ImGuiMod_Ctrl | ImGuiKey_N,
        {},
@@ -65,7 +65,8 @@ void Shell::add_document_commands() {
     if (!pfd::settings::available())
       return toast_.say("No file dialog is installed: drop a file on the window.");
     for (const std::string& file :
-         pfd::open_file("Open a scenario, model, report or table", saved_to_.parent_path().string(),
+         pfd::open_file("Open a scenario, model, report or table",
+                        tabs_.current().file.parent_path().string(),
                         {"Scenario, report, config.json, GGUF, table, exported picture",
                          "*.json *.ndjson *.gguf *.csv *.png *.svg *.html", "All files", "*"})
              .result())
@@ -73,8 +74,8 @@ void Shell::add_document_commands() {
   };
   const auto save_to = [this](const std::filesystem::path& file) {
     try {
-      save_scenario(document_.scenario(), file);
-      saved_to_ = file;
+      save_scenario(document().scenario(), file);
+      tabs_.current().file = file;
       remember(file);
       toast_.say("Saved to " + file.string() + ".");
     } catch (const std::exception& error) {
@@ -85,42 +86,42 @@ void Shell::add_document_commands() {
     if (!pfd::settings::available())
       return toast_.say("No file dialog is installed: copy the scenario as JSON instead.");
     const std::string file =
-        pfd::save_file("Save the scenario", saved_to_.string(), {"Scenario", "*.json"}).result();
+        pfd::save_file("Save the scenario", tabs_.current().file.string(), {"Scenario", "*.json"}).result();
     if (!file.empty()) save_to(file);
   };
   add({"file.open", "File", "Open", open_file, ImGuiMod_Ctrl | ImGuiKey_O});
   add({"file.save",
        "File",
        "Save",
-       [this, save_to, save_as] { saved_to_.empty() ? save_as() : save_to(saved_to_); },
+       [this, save_to, save_as] { tabs_.current().file.empty() ? save_as() : save_to(tabs_.current().file); },
        ImGuiMod_Ctrl | ImGuiKey_S,
        {},
-       [this] { return saved_to_.filename().string(); }});
+       [this] { return tabs_.current().file.filename().string(); }});
   add({"file.save_as", "File", "Save as", save_as, ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_S});
   list_recent_files();
   add_scenario_commands();
   const auto make_it_legal = [this] {
-    const auto legal = make_legal(document_.scenario());
+    const auto legal = make_legal(document().scenario());
     if (!legal) return toast_.say("No legal scenario was found near this one: New begins again.");
-    const std::string changes = differences(document_.scenario(), *legal);
-    document_.edit("Make it legal: " + changes, *legal);
+    const std::string changes = differences(document().scenario(), *legal);
+    document().edit("Make it legal: " + changes, *legal);
     toast_.say("Made legal: " + changes + ".");
   };
   add({"edit.make_legal", "Edit", "Make it legal", make_it_legal, ImGuiKey_None,
-       [this] { return !sim::validate(document_.scenario()).empty(); }});
-  add({"edit.undo", "Edit", "Undo", [this] { document_.undo(); }, ImGuiMod_Ctrl | ImGuiKey_Z,
-       [this] { return document_.can_undo(); }, [this] { return std::string(document_.undo_label()); }});
-  add({"edit.redo", "Edit", "Redo", [this] { document_.redo(); }, ImGuiMod_Ctrl | ImGuiKey_Y,
-       [this] { return document_.can_redo(); }, [this] { return std::string(document_.redo_label()); }});
+       [this] { return !sim::validate(document().scenario()).empty(); }});
+  add({"edit.undo", "Edit", "Undo", [this] { document().undo(); }, ImGuiMod_Ctrl | ImGuiKey_Z,
+       [this] { return document().can_undo(); }, [this] { return std::string(document().undo_label()); }});
+  add({"edit.redo", "Edit", "Redo", [this] { document().redo(); }, ImGuiMod_Ctrl | ImGuiKey_Y,
+       [this] { return document().can_redo(); }, [this] { return std::string(document().redo_label()); }});
   const auto copy_scenario = [this] {
-    ImGui::SetClipboardText(sim::to_json(document_.scenario()).c_str());
+    ImGui::SetClipboardText(sim::to_json(document().scenario()).c_str());
     toast_.say("The scenario is on the clipboard: ridgepoint predict --scenario - reads it.");
   };
   add({"edit.copy_scenario", "Edit", "Copy scenario as JSON", copy_scenario,
        ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_J});
   const auto copy_command_line = [this] {
-    ImGui::SetClipboardText(cli::predict_command(document_.scenario()).c_str());
-    toast_.say("Copied: " + cli::predict_command(document_.scenario()));
+    ImGui::SetClipboardText(cli::predict_command(document().scenario()).c_str());
+    toast_.say("Copied: " + cli::predict_command(document().scenario()));
   };
   add({"edit.copy_command_line",
        "Edit",
@@ -128,7 +129,7 @@ void Shell::add_document_commands() {
        copy_command_line,
        ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_C,
        {},
-       [this] { return cli::predict_command(document_.scenario()); }});
+       [this] { return cli::predict_command(document().scenario()); }});
 }
 
 void Shell::remember(const std::filesystem::path& file) {
@@ -158,17 +159,17 @@ void Shell::add_run_commands() {
   const auto start = [this] {
     try {
       // What is predicted is what will run.
-      const sim::Scenario asked = with_prompt_of(runs_.choices, document_.scenario());
-      if (!(asked == document_.scenario()))
-        document_.edit("prompt as typed, " + sim::format_count(asked.workload.prompt_length) + " tokens",
-                       asked);
-      runs_.start(document_.scenario());
+      const sim::Scenario asked = with_prompt_of(runs_.choices, document().scenario());
+      if (!(asked == document().scenario()))
+        document().edit("prompt as typed, " + sim::format_count(asked.workload.prompt_length) + " tokens",
+                        asked);
+      runs_.start(document().scenario());
     } catch (const std::exception& error) {
       toast_.say(error.what());
     }
   };
   const auto what_starts = [this] {
-    const sim::Scenario& s = document_.scenario();
+    const sim::Scenario& s = document().scenario();
     if (outlook() && !outlook()->refusal.empty()) return outlook()->refusal;
     return (s.workload.task == sim::Task::train ? "train " : "generate with ") + s.model.name + " on " +
            place_text(runs_.choices.place);
@@ -189,7 +190,7 @@ void Shell::play(const Recording& recording) {
   try {
     // What it is predicted to be stands beside it in every panel.
     const sim::Scenario& scenario = recording.source.scenario;
-    if (!(scenario == document_.scenario())) document_.edit("Play " + title_of(recording), scenario);
+    if (!(scenario == document().scenario())) document().edit("Play " + title_of(recording), scenario);
     runs_.play(recording.file, scenario.workload.task);
   } catch (const std::exception& error) {
     toast_.say(error.what());
@@ -242,13 +243,28 @@ void Shell::add_view_commands() {
        .run = [this] { view_.palette_asked = true; },
        .shortcut = ImGuiMod_Ctrl | ImGuiKey_K,
        .remembered = false});
-  const auto switch_theme = [this] {
-    look_.theme = look_.theme == Theme::dark ? Theme::light : Theme::dark;
+  const auto set_theme = [this](Theme theme) {
+    look_.theme = theme;
     style_is_old_ = true;
   };
-  add({"view.theme", "View", "Switch theme", switch_theme, ImGuiMod_Ctrl | ImGuiKey_T, {}, [this] {
-         return std::string(look_.theme == Theme::dark ? "now dark" : "now light");
+  const auto switch_theme = [this, set_theme] {
+    set_theme(static_cast<Theme>((static_cast<std::size_t>(look_.theme) + 1) % kThemeNames.size()));
+  };
+  add({"view.theme", "View", "Switch theme", switch_theme, ImGuiKey_F8, {}, [this] {
+         return "now " + std::string(name(look_.theme));
        }});
+  for (const std::string_view theme : kThemeNames)
+    add({.id = "view.theme." + std::string(theme),
+         .category = "View",
+         .label = "Theme " + std::string(theme),
+         .run = [set_theme, theme] { set_theme(*theme_called(theme)); },
+         .in_menu = false});
+  add({.id = "view.settings",
+       .category = "View",
+       .label = "Settings",
+       .run = [this] { view_.settings_asked = true; },
+       .shortcut = ImGuiMod_Ctrl | ImGuiKey_Comma,
+       .detail = [] { return std::string("theme, size, and the key of every command"); }});
   const auto scale_by = [this](float by) {
     user_scale_ = std::clamp(user_scale_ + by, kLeastScale, kGreatestScale);
     style_is_old_ = true;
@@ -305,8 +321,8 @@ void Shell::add_scenario_commands() {
                        const sim::Calibration* here = calibrations_.this_machine();
                        if (next.hardware.name == sim::kThisMachine)
                          next.hardware = here ? here->hardware : unmeasured_machine();
-                       document_.edit("scenario " + name, std::move(next));
-                       saved_to_.clear();  // what was opened stays as it is
+                       document().edit("scenario " + name, std::move(next));
+                       tabs_.current().file.clear();  // what was opened stays as it is
                      } catch (const std::exception& error) {
                        toast_.say(error.what());
                      }
@@ -318,7 +334,7 @@ void Shell::add_preset_commands() {
   const auto add = [this](sim::PresetKind kind, std::string what, const char* category,
                           const std::string& (*now)(const sim::Scenario&), const Change& change) {
     const auto pick = [=, this](const std::string& name) {
-      const sim::Scenario& before = document_.scenario();
+      const sim::Scenario& before = document().scenario();
       sim::Scenario next = before;
       change(next, name);
       std::string label = what + " " + now(before) + " \u2192 " + name;

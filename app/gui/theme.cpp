@@ -3,6 +3,7 @@
 #include <implot.h>
 
 #include <cmath>
+#include <iterator>
 
 namespace app::gui {
 namespace {
@@ -36,8 +37,16 @@ constexpr Palette kDark = {rgb(0x0E1116), rgb(0x151920), rgb(0x1C222B), rgb(0x27
                            kPartColors,   kPinColors};
 constexpr Palette kLight = {rgb(0xEEF1F5), rgb(0xFFFFFF), rgb(0xF3F5F8), rgb(0xD9DFE7), rgb(0x1B2430),
                             rgb(0x55616F), rgb(0x677281), rgb(0x2166C2), rgb(0xAB5507), rgb(0x177A4F),
-                            rgb(0xC23B3B), rgb(0xB7791F), rgb(0x1B2430), kMemoryColors, kPassColors,
-                            kPartColors,   kPinColors};
+                            rgb(0xC23B3B), rgb(0x946011), rgb(0x1B2430), kMemoryColors, kPassColors,
+                            kPartColors,   kPinColors,    false};
+// WCAG 2.2, 1.4.6: text, also the faintest, at 7 to 1 or more; 1.4.11: what is drawn, and borders, at 3 or
+// more.
+constexpr Palette kHighContrast = {rgb(0x000000), rgb(0x000000), rgb(0x1A1A1A), rgb(0x8A8A8A), rgb(0xFFFFFF),
+                                   rgb(0xEBEBEB), rgb(0xD0D0D0), rgb(0x6CC4FF), rgb(0xFFB020), rgb(0x4DF0A0),
+                                   rgb(0xFF9090), rgb(0xFFE066), rgb(0xFFFFFF), kMemoryColors, kPassColors,
+                                   kPartColors,   kPinColors,    true};
+constexpr const Palette* kPalettes[] = {&kDark, &kLight, &kHighContrast};
+static_assert(std::size(kPalettes) == kThemeNames.size());
 
 float linear(float channel) {
   return channel <= 0.04045f ? channel / 12.92f : std::pow((channel + 0.055f) / 1.055f, 2.4f);
@@ -91,7 +100,7 @@ void apply_imgui_style(const Look& look) {
   set(ImGuiCol_TextDisabled, p.mute);
   set(ImGuiCol_WindowBg, p.panel);
   set(ImGuiCol_ChildBg, clear);
-  set(ImGuiCol_PopupBg, look.theme == Theme::dark ? mix(p.panel, p.raised, 0.6f) : p.panel);
+  set(ImGuiCol_PopupBg, p.is_dark ? mix(p.panel, p.raised, 0.6f) : p.panel);
   set(ImGuiCol_Border, p.border);
   set(ImGuiCol_BorderShadow, clear);
   set(ImGuiCol_FrameBgHovered, hovered);
@@ -148,10 +157,12 @@ void apply_implot_style(const Look& look) {
   style.PlotMinSize = ImVec2(60, 40) * look.scale;
   style.PlotDefaultSize = ImVec2(200, 120) * look.scale;
   style.Colors[ImPlotCol_FrameBg] = {0, 0, 0, 0};
-  style.Colors[ImPlotCol_PlotBg] = vec(with_alpha(p.raised, look.theme == Theme::dark ? 0.45f : 0.6f));
+  style.Colors[ImPlotCol_PlotBg] = vec(with_alpha(p.raised, p.is_dark ? 0.45f : 0.6f));
   style.Colors[ImPlotCol_PlotBorder] = vec(p.border);
   style.Colors[ImPlotCol_AxisText] = vec(p.dim);
-  style.Colors[ImPlotCol_AxisGrid] = vec(p.border);
+  // Borders are bright there: as grids they would stand before what is drawn.
+  const bool bright = look.theme == Theme::high_contrast;
+  style.Colors[ImPlotCol_AxisGrid] = vec(bright ? mix(p.panel, p.border, 0.4f) : p.border);
   style.Colors[ImPlotCol_AxisTick] = vec(p.border);
   style.Colors[ImPlotCol_AxisBg] = {0, 0, 0, 0};
   style.Colors[ImPlotCol_AxisBgHovered] = vec(with_alpha(p.text, 0.05f));
@@ -165,7 +176,7 @@ void apply_implot_style(const Look& look) {
 }  // namespace
 
 const Palette& palette(Theme theme) {
-  return theme == Theme::dark ? kDark : kLight;
+  return *kPalettes[static_cast<std::size_t>(theme)];
 }
 
 ImU32 with_alpha(ImU32 color, float alpha) {

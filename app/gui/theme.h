@@ -33,10 +33,11 @@ struct Palette {
   ImU32 predicted, measured;
   ImU32 good, bad, warn;
   ImU32 ceiling;                                // lines that a machine cannot pass
-  std::array<ImU32, kMemoryCategories> memory;  // the same in both themes: one category, one colour
+  std::array<ImU32, kMemoryCategories> memory;  // the same in all themes: one category, one colour
   std::array<ImU32, kPasses> passes;
   std::array<ImU32, sim::kStepParts> parts;  // of a step's time
   std::array<ImU32, kPins> pins;
+  bool is_dark = true;
 };
 
 const Palette& palette(Theme theme);

@@ -41,8 +41,9 @@ struct View {
   std::string maximised;               // a panel's id; empty: all of them, docked
   std::string used_last = "overview";  // the id of the panel that had the keyboard last
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
-  bool moves = false;                  // a picture goes of itself: another frame is wanted soon
-  bool palette_asked = false, shortcuts_asked = false;  // to be opened in this frame
+  bool moves = false;  // a picture goes of itself: another frame is wanted soon
+  // To be opened in this frame.
+  bool palette_asked = false, shortcuts_asked = false, settings_asked = false;
   std::string palette_query;
   int palette_index = 0;
 };

@@ -185,7 +185,7 @@ TEST_CASE("tables are copied by a key, of the panel that was used last") {
   desktop.press(ImGuiKey_Escape);
   ImGui::SetWindowFocus(window_name(*find_panel("overview")).c_str());
   desktop.frames(2);
-  desktop.press(ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_T);
+  desktop.press(ImGuiMod_Ctrl | ImGuiMod_Alt | ImGuiKey_C);
   CHECK(std::string(ImGui::GetClipboardText()).find("Totals\nquantity\tpredicted") != copied.npos);
 }
 

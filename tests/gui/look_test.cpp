@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 #include <random>
+#include <span>
+#include <vector>
 
 #include "app/gui/panels/plan_limits.h"
 #include "app/gui/panels/two_picks.h"
@@ -40,16 +42,39 @@ bool touches(ImVec2 from, ImVec2 to, ImVec2 least, ImVec2 most) {
 
 }  // namespace
 
-TEST_CASE("text has at least the contrast of WCAG AA, 4.5, on panels in both themes") {
-  const app::Theme theme = GENERATE(app::Theme::dark, app::Theme::light);
+TEST_CASE("text has the contrast that WCAG asks for: 4.5 (AA), in the theme of high contrast 7 (AAA)") {
+  const app::Theme theme = GENERATE(app::Theme::dark, app::Theme::light, app::Theme::high_contrast);
+  const double least = theme == app::Theme::high_contrast ? 7 : 4.5;
   const Palette& p = palette(theme);
-  for (const ImU32 text : {p.text, p.dim, p.mute, p.predicted, p.measured, p.good, p.bad}) {
+  CAPTURE(app::name(theme));
+  for (const ImU32 text : {p.text, p.dim, p.mute, p.predicted, p.measured, p.good, p.bad, p.warn}) {
     INFO(std::hex << text);
-    CHECK(contrast(text, p.panel) >= 4.5);
+    CHECK(contrast(text, p.panel) >= least);
   }
+  // On fields, buttons and the rows that are chosen.
+  for (const ImU32 text : {p.text, p.dim}) CHECK(contrast(text, p.raised) >= least);
+  CHECK(contrast(p.text, mix(p.raised, p.predicted, 0.28f)) >= least);
   for (const ImU32 category : p.memory) {
     INFO(std::hex << category);
     CHECK(contrast(text_on(category), category) >= 4.5);
+  }
+}
+
+TEST_CASE("what marks the keyboard's place has the contrast that WCAG asks for, 3, in every theme") {
+  const app::Theme theme = GENERATE(app::Theme::dark, app::Theme::light, app::Theme::high_contrast);
+  const Palette& p = palette(theme);
+  for (const ImU32 ground : {p.panel, p.raised}) CHECK(contrast(p.predicted, ground) >= 3);
+}
+
+TEST_CASE("in the theme of high contrast all that is drawn, and borders too, have a contrast of 3 (WCAG 1.4.11)") {
+  const Palette& p = palette(app::Theme::high_contrast);
+  std::vector<ImU32> drawn = {p.border, p.ceiling, p.predicted, p.measured};
+  for (const auto& colors : {std::span<const ImU32>(p.memory), std::span<const ImU32>(p.passes),
+                             std::span<const ImU32>(p.parts), std::span<const ImU32>(p.pins)})
+    drawn.insert(drawn.end(), colors.begin(), colors.end());
+  for (const ImU32 color : drawn) {
+    INFO(std::hex << color);
+    CHECK(contrast(color, p.panel) >= 3);
   }
 }
 

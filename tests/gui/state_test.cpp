@@ -170,7 +170,7 @@ TEST_CASE("settings read back as they were written, a spoilt file is no reason n
   const auto directory = std::filesystem::temp_directory_path() / "ridgepoint_settings_test";
   std::filesystem::remove_all(directory);
   CHECK(load_settings(directory) == Settings{});
-  Settings settings{app::Theme::light, 1.5f, "[Window][x]\nPos=1,2\n", {"explain"}, with_layers(7)};
+  Settings settings{app::Theme::light, 1.5f, "[Window][x]\nPos=1,2\n", {"explain"}, {{with_layers(7)}}};
   save_settings(settings, directory);
   CHECK(load_settings(directory) == settings);
   const auto rewrite = [&](const std::string& from, const std::string& to) {
@@ -183,7 +183,7 @@ TEST_CASE("settings read back as they were written, a spoilt file is no reason n
   };
   // A scenario that this version does not know costs nothing but itself.
   rewrite("\"num_hidden_layers\"", "\"layers_of_another_version\"");
-  settings.scenario.reset();
+  settings.tabs.clear();
   CHECK(load_settings(directory) == settings);
   // What was read in part is kept whole, and so is what cannot be read.
   CHECK(std::filesystem::exists(directory / "desktop.json.set-aside"));
@@ -264,11 +264,11 @@ TEST_CASE("a toast leaves an idle window by itself, with one frame") {
 
 TEST_CASE("the desktop opens on what was shown last, and on the default where that cannot be read") {
   Settings settings;
-  settings.scenario = with_layers(7);
+  settings.tabs = {{with_layers(7)}};
   {
     tests::NullDesktop desktop(with_layers(12), {1600, 1000}, settings);
     CHECK(desktop.shell().document().scenario() == with_layers(7));
-    CHECK(desktop.shell().settings().scenario == with_layers(7));
+    CHECK(desktop.shell().settings().tabs == settings.tabs);
   }
   tests::NullDesktop first(with_layers(12));
   CHECK(first.shell().document().scenario() == with_layers(12));

@@ -213,7 +213,7 @@ class InferenceParts {
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float height = std::floor(look_.px(16));
     draw_bar(ImGui::GetWindowDrawList(), look_, at, {at.x + width, at.y + height}, parts, 0);
-    ImGui::InvisibleButton(std::string(words).c_str(), {width, height});
+    pressable(std::string(words).c_str(), {width, height});
     if (ImGui::IsItemHovered()) describe_parts(phase.time);
     text_fitted(look_, TextRole::caption, c_.dim,
                 "bound by " + std::string(sim::name(phase.bound)) + ": " +

@@ -457,7 +457,7 @@ void draw_library(const Context& context) {
       const ImVec2 begin = ImGui::GetCursorScreenPos();
       const float width = std::min(ImGui::GetContentRegionAvail().x, look.px(kTextWidth)),
                   height = look.px(30);
-      if (ImGui::InvisibleButton("open", {width, height})) state.open_lesson(i);
+      if (pressable("open", {width, height})) state.open_lesson(i);
       ImDrawList* const list = ImGui::GetWindowDrawList();
       list->AddRectFilled(begin, {begin.x + width, begin.y + height - look.px(4)},
                           ImGui::IsItemHovered() ? c.raised : c.panel, look.px(6));

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "app/gui/commands.h"
-#include "app/gui/document.h"
 #include "app/gui/figures/figure.h"
 #include "app/gui/jobs/calibrations.h"
 #include "app/gui/jobs/study.h"
+#include "app/gui/tabs.h"
 #include "app/gui/view.h"
 
 namespace app::gui {
@@ -34,7 +34,7 @@ class Panel {
 struct PanelTools {
   Studies& studies;
   Commands& commands;
-  const Document& document;
+  const Tabs& tabs;
   Calibrations& calibrations;
   const std::filesystem::path& settings_directory;  // empty: nothing is kept
 };

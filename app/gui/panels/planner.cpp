@@ -204,7 +204,7 @@ class PlannerParts {
   void chip(const char* words, bool& on, float width) {
     const float height = std::floor(look_.px(22));
     const ImVec2 least = ImGui::GetCursorScreenPos();
-    if (ImGui::InvisibleButton(words, {width, height})) on = !on;
+    if (pressable(words, {width, height})) on = !on;
     const ImVec2 most = {least.x + width, least.y + height};
     ImDrawList* list = ImGui::GetWindowDrawList();
     list->AddRectFilled(least, most, on ? mix(c_.raised, c_.predicted, 0.28f) : c_.raised, look_.px(6));
@@ -501,7 +501,8 @@ PlannerState::PlannerState(const PanelTools& tools)
        .category = "Run",
        .label = "Search strategies",
        .run = [this] { start_search(); },
-       .enabled = [this] { return tools_.document.scenario().workload.task == sim::Task::train; },
+       .enabled =
+           [this] { return tools_.tabs.current().document.scenario().workload.task == sim::Task::train; },
        .detail = [] { return std::string("every legal strategy of this model on these devices"); }});
   tools.commands.add({.id = "planner.cancel",
                       .category = "Run",
@@ -512,7 +513,7 @@ PlannerState::PlannerState(const PanelTools& tools)
 }
 
 void PlannerState::start_search() {
-  const sim::Scenario& scenario = tools_.document.scenario();
+  const sim::Scenario& scenario = tools_.tabs.current().document.scenario();
   picks = {};
   search.ask({scenario, tools_.calibrations.of(scenario.hardware), choices});
 }

@@ -207,7 +207,7 @@ void draw(const ContextWith<ScenarioState>& context) {
   const bool columns = room >= look.px(1000);
   const float width = std::min((room - 2 * gap) / 3, look.px(560));
   const auto column = [&](const char* id, const auto& sections) {
-    if (columns) ImGui::BeginChild(id, {width, 0});
+    if (columns) ImGui::BeginChild(id, {width, 0}, ImGuiChildFlags_NavFlattened);
     sections();
     if (columns) ImGui::EndChild();
   };

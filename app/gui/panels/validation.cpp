@@ -30,7 +30,7 @@ ImU32 source_color(const Look& look, std::size_t source) {
   constexpr float kGoldenAngle = 0.618034f;
   const float hue = 0.58f + kGoldenAngle * static_cast<float>(source);
   ImVec4 color = {0, 0, 0, 1};
-  const bool dark = look.theme == Theme::dark;
+  const bool dark = look.color().is_dark;
   ImGui::ColorConvertHSVtoRGB(hue - std::floor(hue), dark ? 0.5f : 0.75f, dark ? 0.92f : 0.66f, color.x,
                               color.y, color.z);
   return ImGui::ColorConvertFloat4ToU32(color);

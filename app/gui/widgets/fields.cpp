@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 
@@ -82,7 +83,7 @@ bool folding_heading(const Look& look, std::string_view words, bool folded) {
   const ImVec2 size = text_size_of(look, TextRole::caption, upper);
   const ImVec2 begin = ImGui::GetCursorScreenPos();
   ImGui::PushID(upper.c_str());
-  const bool clicked = ImGui::InvisibleButton("fold", {size.x + look.px(20), size.y});
+  const bool clicked = pressable("fold", {size.x + look.px(20), size.y});
   ImGui::PopID();
   const ImU32 color = ImGui::IsItemHovered() ? look.color().text : look.color().mute;
   ImGui::SetItemTooltip("%s", folded ? "Show every field" : "Hide these fields");
@@ -118,7 +119,7 @@ std::optional<std::size_t> field_note(const Look& look, const FieldNote& note) {
     }
     const ImVec2 begin = ImGui::GetCursorScreenPos();
     ImGui::PushID(static_cast<int>(i));
-    if (ImGui::InvisibleButton("accepted", size)) picked = i;
+    if (pressable("accepted", size)) picked = i;
     ImGui::PopID();
     draw_text(ImGui::GetWindowDrawList(), look, TextRole::number, begin,
               ImGui::IsItemHovered() ? c.text : c.good, note.accepted[i]);
@@ -294,7 +295,7 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
     ImGui::SetCursorScreenPos(least);
     ImGui::PushID(static_cast<int>(i));
     const bool refused = i < refusals.size() && !refusals[i].empty();
-    const bool pressed = ImGui::InvisibleButton("segment", {widths[i], height - 2 * inset});
+    const bool pressed = pressable("segment", {widths[i], height - 2 * inset});
     if (pressed && i != current && !refused) result = i;
     if (refused) ImGui::SetItemTooltip("%s", refusals[i].c_str());
     ImGui::PopID();

@@ -21,7 +21,8 @@ void PartPlace::fill() const {
 void draw_parts(const Look& look, int& tab, std::span<const PanelPart> parts, bool beside) {
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const auto draw = [](const PanelPart& part, ImVec2 size) {
-    if (ImGui::BeginChild("part", size)) part.draw(ImGui::GetContentRegionAvail());
+    if (ImGui::BeginChild("part", size, ImGuiChildFlags_NavFlattened))
+      part.draw(ImGui::GetContentRegionAvail());
     ImGui::EndChild();
   };
   if (room.x >= look.px(1000) && room.y >= look.px(520)) {
@@ -49,6 +50,10 @@ void draw_parts(const Look& look, int& tab, std::span<const PanelPart> parts, bo
   if (const auto picked = segmented(look, "tab", static_cast<std::size_t>(tab), tabs))
     tab = static_cast<int>(*picked);
   draw(parts[static_cast<std::size_t>(tab)], {0, 0});
+}
+
+bool pressable(const char* id, ImVec2 size) {
+  return ImGui::InvisibleButton(id, size, ImGuiButtonFlags_EnableNav);
 }
 
 void fact_row(const Look& look, std::string_view words, std::string_view value, float width,

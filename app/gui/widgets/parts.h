@@ -34,6 +34,9 @@ struct PanelPart {
 // `beside`: the tabs stand beside the last item where that leaves them room, else below it.
 void draw_parts(const Look& look, int& tab, std::span<const PanelPart> parts, bool beside = false);
 
+// A button without a face, for what draws its own. The keyboard reaches it, and marks it.
+bool pressable(const char* id, ImVec2 size);
+
 // A number at the right end of what it is; a note between them, where there is room for it.
 void fact_row(const Look& look, std::string_view words, std::string_view value, float width,
               std::string_view note = {});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
 
@@ -23,7 +24,9 @@ void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most,
   if (whole <= 0) return;
   const float width = most.x - least.x;
   const float gap = std::max(1.0f, std::floor(look.px(1)));
-  list->AddRectFilled(least, most, look.color().border, look.px(2));
+  const Palette& c = look.color();
+  const bool bright = look.theme == Theme::high_contrast;
+  list->AddRectFilled(least, most, bright ? mix(c.panel, c.border, 0.4f) : c.border, look.px(2));
   double at = 0;
   for (const BarPart& part : parts) {
     const float begin = least.x + width * static_cast<float>(at / whole);
@@ -44,7 +47,7 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
   const Palette& c = look.color();
   const ImVec2 least = ImGui::GetCursorScreenPos();
   const ImVec2 most = {least.x + size.x, least.y + size.y};
-  const bool clicked = ImGui::InvisibleButton(tile.id, size);
+  const bool clicked = pressable(tile.id, size);
   const bool hovered = ImGui::IsItemHovered();
   draw_card_frame(look, least, most,
                   selected  ? mix(c.border, c.predicted, 0.6f)

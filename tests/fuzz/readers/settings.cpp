@@ -8,7 +8,10 @@ std::vector<std::string> fuzz::seeds() {
   app::gui::Settings settings;
   settings.layout = "[Window][Overview]\nPos=0,0\n";
   settings.closed_panels = {"memory"};
-  settings.scenario = sim::load_scenario_preset(sim::preset_names(sim::PresetKind::scenario).front());
+  const sim::Scenario scenario =
+      sim::load_scenario_preset(sim::preset_names(sim::PresetKind::scenario).front());
+  settings.tabs = {
+      {.scenario = scenario, .history = {{{"layers", scenario}}, {}}, .pins = {{'B', scenario}}}};
   app::gui::save_settings(settings, folder());
   return {content(folder() / "desktop.json")};
 }
