@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "app/gui/jobs/whole_run.h"
+#include "app/gui/panels/cost_text.h"
 #include "app/gui/panels/economics.h"
+#include "app/gui/widgets/numbers.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/economics/batch_size.h"
@@ -91,7 +93,7 @@ TEST_CASE("the economics panel draws at every size and scale, of training and of
   CHECK(ImGui::GetDrawData()->TotalVtxCount > 500);
 }
 
-TEST_CASE("Overview's days and money are those that Economics begins with") {
+TEST_CASE("Overview's days, money, energy and carbon are those that Economics begins with") {
   sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-8-h100");
   tests::NullDesktop desktop(s, {1920, 1080});
   desktop.settle();
@@ -101,11 +103,21 @@ TEST_CASE("Overview's days and money are those that Economics begins with") {
   CHECK(run->is_priced);
   // Compute-optimal: 20 tokens a parameter (Hoffmann et al. 2022).
   CHECK(run->tokens / static_cast<double>(sim::count_parameters(s.model).total) == Approx(20).epsilon(0.01));
-  const std::string words = "$" + sim::format_count(std::llround(run->cost.usd));
-  desktop.shell().view().maximised = "economics";
-  desktop.settle_studies();
-  CHECK(desktop.says(words));
+  const std::string money = "$" + sim::format_count(std::llround(run->cost.usd));
+  for (const char* panel : {"economics", "overview"}) {
+    desktop.shell().view().maximised = panel;
+    desktop.settle_studies();
+    CAPTURE(panel);
+    for (const std::string& words :
+         {money, energy_text(run->cost), carbon_text(run->cost), days_text(run->cost.days).substr(0, 4)})
+      CHECK(desktop.says(words));
+  }
+}
+
+TEST_CASE("a million generated tokens stand on Overview with their money and energy") {
+  tests::NullDesktop desktop(sim::load_scenario_preset("chat-llama-3.1-8b-h100"), {1920, 1080});
   desktop.shell().view().maximised = "overview";
   desktop.settle();
-  CHECK(desktop.says(words));
+  CHECK(desktop.says("A million tokens"));
+  CHECK(desktop.says("kWh"));
 }

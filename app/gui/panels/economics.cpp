@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/gui/panels/cost_text.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/chart.h"
@@ -24,19 +25,10 @@
 namespace app::gui {
 namespace {
 
-std::string dollars(double usd) {
-  if (usd >= 1e6) return fmt::format("${:.3g} million", usd / 1e6);
-  if (usd >= 1e3) return fmt::format("${}", sim::format_count(std::llround(usd)));
-  return fmt::format("${:.{}f}", usd, usd < 100 ? 2 : 0);
-}
 // A share of the time near all of it, in as many digits as tell it from all.
 std::string share_of_time(double share) {
   const int digits = share < 1 ? static_cast<int>(std::ceil(-std::log10(1 - share))) - 2 : 0;
   return digits > 1 ? fmt::format("{:.{}f} %", 100 * share, digits) : sim::format_percent(share);
-}
-// Three digits, and never "1.2e+03"; `thousands` is the unit of a thousand.
-std::string large(double value, const char* unit, const char* thousands) {
-  return value < 1000 ? significant(value) + " " + unit : significant(value / 1000) + " " + thousands;
 }
 
 // Families in colours that neighbours do not share.
@@ -359,19 +351,19 @@ class EconomicsParts {
       if (usd_per_hour_ > 0) add("Money", dollars(cost.usd), price);
       add("Device time", sim::format(sim::Seconds{cost.device_hours * 3600}));
       if (plan_.power_w > 0) {
-        add("Energy", large(cost.mwh * 1e3, "kWh", "MWh"), "rated power, PUE " + significant(site_.pue));
-        add("Carbon", large(cost.tonnes_co2e * 1e6, "g CO2e", "kg CO2e"));
+        add("Energy", energy_text(cost), "rated power, PUE " + significant(site_.pue));
+        add("Carbon", carbon_text(cost));
       }
       return facts;
     }
     const sim::RunCost cost = sim::cost_of_run(plan_);
-    add("Time", large(cost.days, "days", "thousand days"), token_rate(plan_.tokens_per_second));
+    add("Time", days_text(cost.days), token_rate(plan_.tokens_per_second));
     add("Device hours", sim::format_short(cost.device_hours),
         sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
     if (usd_per_hour_ > 0) add("Money", dollars(cost.usd), price);
     if (plan_.power_w > 0) {
-      add("Energy", large(cost.mwh, "MWh", "GWh"), "rated power, PUE " + significant(site_.pue));
-      add("Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"));
+      add("Energy", energy_text(cost), "rated power, PUE " + significant(site_.pue));
+      add("Carbon", carbon_text(cost));
     }
     add("Time that is progress", share_of_time(plan_.goodput), "checkpoint every " + sim::format(interval_));
     return facts;

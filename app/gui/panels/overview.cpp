@@ -1,15 +1,14 @@
 // The whole answer at a glance: does it fit, how long, how fast, how well used, and what bounds it.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "app/gui/figures/figure.h"
 #include "app/gui/jobs/whole_run.h"
+#include "app/gui/panels/cost_text.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
-#include "app/gui/panels/plan_limits.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
@@ -116,33 +115,48 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
   return {time, rate, mbu};
 }
 
-// "20.5 days, $11,828": of a whole training; "$5.39": of a million generated tokens.
-std::string cost_of(const WholeRun& run, bool train) {
-  std::string words = train ? fmt::format("{:.3g} days", run.cost.days) : "";
-  if (run.cost.days >= 1000) words = sim::format_count(std::llround(run.cost.days)) + " days";
-  if (!run.is_priced) return train ? words : "";
-  if (train) words += ", ";
-  if (run.cost.usd >= 1e6) return words + fmt::format("${:.3g} million", run.cost.usd / 1e6);
-  return words + (run.cost.usd >= 1000 ? "$" + sim::format_count(std::llround(run.cost.usd))
-                                       : "$" + dollar_digits(run.cost.usd));
+// Money and energy, as far as they are known.
+std::string cost_of(const WholeRun& run) {
+  std::string words = run.is_priced ? dollars(run.cost.usd) : "";
+  if (run.cost.mwh > 0) words.append(words.empty() ? "" : ", ").append(energy_text(run.cost));
+  return words;
 }
 
 Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
   const auto count = sim::count_parameters(context.scenario.model);
   const bool train = context.scenario.workload.task == sim::Task::train;
-  const auto run = whole_run(report);
-  const std::string cost = run ? cost_of(*run, train) : "";
   return {.id = "parameters",
           .title = "Parameters",
           .value = sim::format_short(static_cast<double>(count.total)),
           .unit = "",
-          .line = sim::format(sim::executed_flops(report)) + (train ? " a step" : " in all") +
-                  (context.scenario.strategy.devices() > 1
-                       ? ", " + sim::format_count(context.scenario.strategy.devices()) + " devices"
-                       : ""),
+          .line = sim::format(sim::executed_flops(report)) + (train ? " a step" : " in all"),
           .line_color = context.look.color().mute,
-          .second = cost.empty() ? "" : sim::format_short(run->tokens) + " tokens: " + cost,
-          .short_second = cost};
+          .second = context.scenario.strategy.devices() > 1
+                        ? sim::format_count(context.scenario.strategy.devices()) + " devices"
+                        : ""};
+}
+
+// A whole training run in days, a million generated tokens in money.
+std::optional<Tile> run_tile(const PanelContext& context, const sim::Report& report) {
+  const auto run = whole_run(report);
+  if (!run) return std::nullopt;
+  const bool train = report.source.scenario.workload.task == sim::Task::train;
+  const bool by_money = !train && run->is_priced;
+  const ValueAndUnit time = split_unit(train ? days_text(run->cost.days)
+                                             : sim::format(sim::Seconds{run->cost.device_hours * 3600}));
+  const bool has_energy = run->cost.mwh > 0;
+  const std::string energy = has_energy ? energy_text(run->cost) : "";
+  Tile tile{.id = "run",
+            .title = train ? "Whole run, " + sim::format_short(run->tokens) + " tokens" : "A million tokens",
+            .value = by_money ? dollars(run->cost.usd) : time.value,
+            .unit = by_money ? "" : time.unit,
+            .line = by_money ? energy : cost_of(*run),
+            .short_line = run->is_priced && train ? dollars(run->cost.usd) : "",
+            .line_color = context.look.color().mute,
+            .second = has_energy ? carbon_text(run->cost) : "",
+            .action = "Click: Economics, with the price, the site and the tokens that this is of"};
+  if (tile.line.empty()) tile.line = "no price or power is known";
+  return tile;
 }
 
 // In place of what stands below a number: how it differs from the baseline.
@@ -168,6 +182,10 @@ void compare_with_baseline(const PanelContext& context, const sim::Report& repor
   else if (tpot && tpot_then)
     say("step", tpot->value, tpot_then->value);
   say("rate", sim::tokens_per_second(report), sim::tokens_per_second(then));
+  if (const auto run = whole_run(report), was = whole_run(then); run && was) {
+    const bool by_money = !train && run->is_priced && was->is_priced;
+    say("run", by_money ? run->cost.usd : run->cost.days, by_money ? was->cost.usd : was->cost.days);
+  }
   say("mfu", sim::mfu(report, context.view.convention), sim::mfu(then, context.view.convention));
   say("mbu", sim::mbu(report), sim::mbu(then));
 }
@@ -297,10 +315,15 @@ void draw(const PanelContext& context) {
   const bool train = report.source.scenario.workload.task == sim::Task::train;
   for (Tile& tile : train ? training_tiles(context, report) : generation_tiles(context, report))
     tiles.push_back(std::move(tile));
+  const float gap = std::floor(look.px(8));
   tiles.push_back(parameters_tile(context, report));
+  // The least that a tile can be read in; where there is less for six, what a run costs goes before a unit
+  // does.
+  const float least_width = look.px(140);
+  if (ImGui::GetContentRegionAvail().x / static_cast<float>(tiles.size() + 1) >= least_width)
+    if (auto tile = run_tile(context, report)) tiles.push_back(std::move(*tile));
   compare_with_baseline(context, report, tiles);
 
-  const float gap = std::floor(look.px(8));
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(gap, gap));
   // Borders stand half a pixel outside their card: keep them off the window's clipping edge.
   const ImVec2 inset = {1, 1};
@@ -311,13 +334,24 @@ void draw(const PanelContext& context) {
   const float tile_height = std::min(look.px(106), room.y - gap - sentence_height);
   const auto n = static_cast<float>(tiles.size());
   const float width = std::floor((room.x - gap * (n - 1)) / n);
+  for (Tile& tile : tiles)
+    if (tile.id == std::string_view("mfu") &&
+        text_size_of(look, TextRole::caption, tile.title).x > width - look.px(28)) {
+      tile.title = "MFU";
+      tile.second = sim::name(context.view.convention);
+    }
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     if (i > 0) ImGui::SameLine();
     const bool last = i + 1 == tiles.size();
+    const bool is_run = std::string_view(tiles[i].id) == "run";
     const Quantity quantity = quantity_of(tiles[i].id);
     if (tiles[i].action.empty()) tiles[i].action = "Click to explain";
     if (draw_tile(look, tiles[i], {last ? room.x - (width + gap) * (n - 1) : width, tile_height},
-                  context.view.selection.quantity == quantity)) {
+                  !is_run && context.view.selection.quantity == quantity)) {
+      if (is_run) {
+        context.invoke("panel.economics");
+        continue;
+      }
       if (context.view.selection.quantity == quantity && quantity == Quantity::utilization && train)
         context.invoke("view.next_convention");
       context.view.selection.quantity = quantity;
@@ -363,6 +397,20 @@ std::vector<Figure> figures(const PanelContext& context) {
     add("MBU, decode", Measure::share, sim::mbu);
   }
   add("FLOPs", Measure::flops, [](const sim::Report& r) { return sim::executed_flops(r).value; });
+  if (const auto run = whole_run(report)) {
+    const std::string of = train ? "whole run" : "a million tokens";
+    const auto say = [&](const char* what, std::string value) {
+      totals.rows.push_back({of + ", " + what, std::move(value), Cell()});
+    };
+    say("tokens", sim::format_short(run->tokens));
+    say("device time", sim::format(sim::Seconds{run->cost.device_hours * 3600}));
+    if (train) say("days", days_text(run->cost.days));
+    if (run->is_priced) say("money", dollars(run->cost.usd));
+    if (run->cost.mwh > 0) {
+      say("energy", energy_text(run->cost));
+      say("carbon", carbon_text(run->cost));
+    }
+  }
 
   const sim::StepParts parts = sim::step_parts(report);
   FigureBars time{Measure::seconds, {}, {{"predicted", {}}}};
