@@ -1,4 +1,6 @@
 // Every operation under the ceilings of its machine: arithmetic intensity against the rate that it reaches.
+#include "app/gui/panels/roofline.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +9,8 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/presets.h"
+#include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
@@ -111,17 +115,32 @@ struct Machine {
 
 constexpr double kWorthAFrame = 0.001;  // of the time
 
-struct Frame {
-  double x_low, x_high, y_low, y_high;
-  bool operator==(const Frame&) const = default;
-};
+using Frame = RooflineFrame;
 
-// The axes follow the scenario until the user zooms or drags; a double click, and a roof that leaves the
-// picture, give them back.
-struct RooflineState {
-  std::optional<Frame> fitted;  // that the axes were set to last
-  bool zoomed = false;          // by the user, since
-};
+// The device's memories; where the file of caches cannot be read, those that the hardware says itself.
+const RooflineDevice& device_of(RooflineDevice& read, const sim::Hardware& hardware) {
+  if (read.hardware == hardware) return read;
+  read = {hardware, {}};
+  try {
+    read.levels = sim::memory_levels(hardware);
+  } catch (const sim::PresetError&) {
+  }
+  return read;
+}
+
+// Null: none is asked for, it is the scenario's own, or it has no arithmetic of this type.
+const RooflineDevice* second_device(RooflineState& state, const sim::Scenario& scenario) {
+  if (state.second.empty() || state.second == scenario.hardware.name) return nullptr;
+  if (state.second_device.hardware.name != state.second) try {
+      device_of(state.second_device, sim::load_hardware_preset(state.second));
+    } catch (const sim::PresetError&) {
+      return nullptr;
+    }
+  const sim::Hardware& hardware = state.second_device.hardware;
+  return hardware.has_peak_for(scenario.workload.dtype) && hardware.memory_bandwidth.value > 0
+             ? &state.second_device
+             : nullptr;
+}
 
 // The other types' peaks, with the names of those that share one: what another dtype would allow.
 std::map<double, std::string> other_peaks(const sim::Hardware& hardware, const Machine& machine) {
@@ -160,6 +179,44 @@ ImVec2 pixels(double intensity, double rate) {
   return ImPlot::PlotToPixels(intensity, rate);
 }
 
+// All but the device's own memory, whose roof is the panel's.
+std::vector<const sim::MemoryLevel*> other_levels(const RooflineDevice& device) {
+  std::vector<const sim::MemoryLevel*> others;
+  for (const sim::MemoryLevel& level : device.levels)
+    if (level.bandwidth.value != device.hardware.memory_bandwidth.value) others.push_back(&level);
+  return others;
+}
+
+// "L2 8,986 GB/s".
+std::string words_of(const sim::MemoryLevel& level) {
+  return level.name + " " + sim::format(level.bandwidth);
+}
+
+// A roof from the left end up to the peak and on to the right, as far as it is in the frame.
+std::vector<ImVec2> roof_of(double bandwidth, double peak, const Frame& frame) {
+  const double ridge = std::clamp(peak / bandwidth, frame.x_low, frame.x_high);
+  std::vector<ImVec2> roof = {pixels(frame.x_low, std::min(peak, bandwidth * frame.x_low)),
+                              pixels(ridge, std::min(peak, bandwidth * ridge))};
+  if (ridge < frame.x_high) roof.push_back(pixels(frame.x_high, peak));
+  return roof;
+}
+
+void draw_levels(const Look& look, const RooflineDevice& device, const Machine& machine, const Frame& frame,
+                 LabelPlacer& labels) {
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  for (const sim::MemoryLevel* level : other_levels(device)) {
+    const std::vector<ImVec2> roof = roof_of(level->bandwidth.value, machine.peak, frame);
+    list->AddLine(roof[0], roof[1], with_alpha(look.color().ceiling, 0.55f), look.px(1.2f));
+    labels.block_line(roof[0], roof[1], look.px(1.5f));
+  }
+}
+
+void draw_second(const Look& look, const Machine& second, const Frame& frame, LabelPlacer& labels) {
+  const std::vector<ImVec2> roof = roof_of(second.bandwidth, second.peak, frame);
+  dashed_line(ImPlot::GetPlotDrawList(), look, roof, look.color().warn, 1.8f);
+  for (std::size_t i = 0; i + 1 < roof.size(); ++i) labels.block_line(roof[i], roof[i + 1], look.px(2));
+}
+
 void draw_ceilings(const PanelContext& context, const Machine& machine, const Peaks& others,
                    const Frame& frame, LabelPlacer& labels) {
   const Look& look = context.look;
@@ -186,7 +243,8 @@ void draw_ceilings(const PanelContext& context, const Machine& machine, const Pe
 
 // Where they hide nothing: the ridge point, this type's peak, the bandwidth, then the other types.
 void name_ceilings(const PanelContext& context, const Machine& machine, const Peaks& others,
-                   const Frame& frame, LabelPlacer& labels) {
+                   const RooflineDevice* levels, const RooflineDevice* second, const Frame& frame,
+                   LabelPlacer& labels) {
   const Look& look = context.look;
   const Palette& c = look.color();
   ImDrawList* list = ImPlot::GetPlotDrawList();
@@ -218,15 +276,36 @@ void name_ceilings(const PanelContext& context, const Machine& machine, const Pe
     return corners;
   };
   write(peak, c.text, [&](ImVec2 size) { return along_line(end, ridge.x, size); });
-  write(sim::format(context.scenario.hardware.memory_bandwidth), c.dim, [&](ImVec2 size) {
+  // Beside a rising line, above it or below.
+  const auto beside_line = [&](ImVec2 begin, ImVec2 end_of_line, ImVec2 size) {
     std::vector<ImVec2> corners;
-    for (const float share : {0.55f, 0.7f, 0.4f, 0.85f, 0.25f}) {
-      const ImVec2 at = {foot.x + (ridge.x - foot.x) * share, foot.y + (ridge.y - foot.y) * share};
+    for (const float share : {0.55f, 0.7f, 0.4f, 0.85f, 0.25f, 0.62f, 0.48f, 0.33f, 0.77f, 0.18f, 0.1f}) {
+      const ImVec2 at = {begin.x + (end_of_line.x - begin.x) * share,
+                         begin.y + (end_of_line.y - begin.y) * share};
       corners.push_back({at.x - size.x - 2 * gap, at.y - size.y - gap});
       corners.push_back({at.x + 2 * gap, at.y + gap});
+      corners.push_back({at.x - size.x - gap, at.y - size.y});
+      corners.push_back({at.x + gap, at.y});
     }
     return corners;
-  });
+  };
+  write((levels ? "memory " : "") + sim::format(context.scenario.hardware.memory_bandwidth), c.dim,
+        [&](ImVec2 size) { return beside_line(foot, ridge, size); });
+  if (second) {
+    const sim::Hardware& hardware = second->hardware;
+    const Machine other = {hardware.peak_for(context.scenario.workload.dtype).value,
+                           hardware.memory_bandwidth.value};
+    const std::vector<ImVec2> roof = roof_of(other.bandwidth, other.peak, frame);
+    write(hardware.name + " " + sim::format(sim::FlopsPerSecond{other.peak}), c.warn,
+          [&](ImVec2 size) { return along_line(roof.back(), roof[1].x, size); });
+    write(hardware.name + " " + sim::format(hardware.memory_bandwidth), c.warn,
+          [&](ImVec2 size) { return beside_line(roof[0], roof[1], size); });
+  }
+  if (levels)
+    for (const sim::MemoryLevel* level : other_levels(*levels)) {
+      const std::vector<ImVec2> roof = roof_of(level->bandwidth.value, machine.peak, frame);
+      write(words_of(*level), c.mute, [&](ImVec2 size) { return beside_line(roof[0], roof[1], size); });
+    }
   for (const auto& [value, names] : others)
     write(names, c.mute, [&](ImVec2 size) {
       return along_line(pixels(frame.x_high, value), pixels(value / machine.bandwidth, value).x, size);
@@ -276,6 +355,27 @@ void note_zoom(RooflineState& state, const Machine& machine) {
   if (asked || !shown.Contains(machine.ridge(), machine.peak)) state.fitted.reset();
 }
 
+// Which roofs are drawn, in a row that a low panel has no room for.
+void draw_choices(const ContextWith<RooflineState>& context) {
+  const Look& look = context.look;
+  RooflineState& state = context.state;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  if (room.y < look.px(260) || room.x < look.px(360)) return;
+  ImGui::Checkbox("caches and host link", &state.shows_levels);
+  ImGui::SameLine(0, look.px(16));
+  text(look, TextRole::body, look.color().dim, "beside");
+  ImGui::SameLine();
+  constexpr const char* kNone = "no other device";
+  if (begin_picker(look, "second", state.second.empty() ? kNone : state.second, look.px(200))) {
+    if (ImGui::Selectable(kNone, state.second.empty())) state.second.clear();
+    for (const std::string& name : preset_choices(sim::PresetKind::hardware))
+      if (name != sim::kThisMachine && name != context.scenario.hardware.name &&
+          ImGui::Selectable(name.c_str(), name == state.second))
+        state.second = name;
+    end_picker();
+  }
+}
+
 void draw(const ContextWith<RooflineState>& context) {
   if (draw_missing_prediction(context)) return;
   const Look& look = context.look;
@@ -284,9 +384,15 @@ void draw(const ContextWith<RooflineState>& context) {
   const Machine machine = {scenario.hardware.peak_for(scenario.workload.dtype).value,
                            scenario.hardware.memory_bandwidth.value};
   const Cloud cloud = cloud_of(context);
-  Peaks others = other_peaks(scenario.hardware, machine);
-  const Frame frame = frame_of(
-      cloud, machine, others.empty() ? machine.peak : std::max(machine.peak, others.rbegin()->first));
+  draw_choices(context);
+  const RooflineDevice* const second = second_device(context.state, scenario);
+  const RooflineDevice* const levels =
+      context.state.shows_levels ? &device_of(context.state.first_device, scenario.hardware) : nullptr;
+  // Beside a second device the other types' peaks would be a third thing.
+  Peaks others = second ? Peaks{} : other_peaks(scenario.hardware, machine);
+  double highest = others.empty() ? machine.peak : std::max(machine.peak, others.rbegin()->first);
+  if (second) highest = std::max(highest, second->hardware.peak_for(scenario.workload.dtype).value);
+  const Frame frame = frame_of(cloud, machine, highest);
   const std::string not_drawn = words_of_what_is_not_drawn(context, cloud);
   const bool tells_without = !not_drawn.empty();
   const float note =
@@ -334,6 +440,12 @@ void draw(const ContextWith<RooflineState>& context) {
   std::erase_if(others, [&](const auto& other) {
     return std::abs(pixels(machine.ridge(), other.first).y - own) < nearest_line;
   });
+  if (levels) draw_levels(look, *levels, machine, frame, labels);
+  if (second)
+    draw_second(
+        look,
+        {second->hardware.peak_for(scenario.workload.dtype).value, second->hardware.memory_bandwidth.value},
+        frame, labels);
   draw_ceilings(context, machine, others, frame, labels);
 
   if (const Pin* baseline = context.pins.baseline())
@@ -370,7 +482,7 @@ void draw(const ContextWith<RooflineState>& context) {
       hovered = &dot;
     }
   }
-  name_ceilings(context, machine, others, frame, labels);
+  name_ceilings(context, machine, others, levels, second, frame, labels);
   for (const Dot& dot : cloud.dots) {
     const ImVec2 centre = ImPlot::PlotToPixels(dot.intensity, dot.rate);
     ImVec2 position;
@@ -410,6 +522,22 @@ std::vector<Figure> figures(const ContextWith<RooflineState>& context) {
                      {machine.ridge(), machine.peak},
                      {frame.x_high, machine.peak}}}},
                   {{"ridge point", machine.ridge(), c.mute, true}}};
+  const auto add_roof = [&](std::string name, ImU32 color, Mark mark, double bandwidth, double peak) {
+    const double ridge = std::clamp(peak / bandwidth, frame.x_low, frame.x_high);
+    plot.curves.push_back({std::move(name),
+                           color,
+                           mark,
+                           {{frame.x_low, std::min(peak, bandwidth * frame.x_low)},
+                            {ridge, std::min(peak, bandwidth * ridge)},
+                            {frame.x_high, std::min(peak, bandwidth * frame.x_high)}}});
+  };
+  if (context.state.shows_levels)
+    for (const sim::MemoryLevel* level :
+         other_levels(device_of(context.state.first_device, scenario.hardware)))
+      add_roof(words_of(*level), c.mute, Mark::line, level->bandwidth.value, machine.peak);
+  if (const RooflineDevice* second = second_device(context.state, scenario))
+    add_roof("roof, " + second->hardware.name, c.warn, Mark::dashed, second->hardware.memory_bandwidth.value,
+             second->hardware.peak_for(scenario.workload.dtype).value);
   plot.x.drawn = FigureRange{frame.x_low, frame.x_high};
   plot.y.drawn = FigureRange{frame.y_low, frame.y_high};
   FigureCurve predicted{"predicted", c.predicted, Mark::dots, {}},
