@@ -60,7 +60,7 @@ void RunState::apply(const sim::Event& event) {
                    note(LogLine::Kind::good,
                         "step " + sim::format_count(e.step) + ": checkpoint written, " + e.file);
                  },
-                 [](const sim::DeviceSampleEvent&) {},
+                 [this](const sim::DeviceSampleEvent&) { rows_changed(); },
                  [this](const sim::RankTimelineEvent& e) { rank_timeline(e); },
                  [this](const sim::EndEvent& e) {
                    rows_changed();
@@ -162,6 +162,7 @@ void RunState::replay(const sim::Report& report) {
   for (const sim::MemoryTimePoint& point : report.memory_timeline) apply(sim::MemoryPointEvent{point});
   for (const sim::StepResult& result : report.steps) apply(sim::StepEvent{result});
   for (const sim::TokenResult& result : report.tokens) apply(sim::TokenEvent{result});
+  for (const sim::DeviceSample& sample : report.device_samples) apply(sim::DeviceSampleEvent{sample});
   apply(sim::EndEvent{report.step_time, report.step_low, report.step_high, report.message});
   ended(0, report.message);
 }

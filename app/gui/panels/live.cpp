@@ -9,6 +9,7 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/start_menu.h"
+#include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
@@ -248,9 +249,58 @@ void draw_log(const PanelContext& context, const RunView& run, ImVec2 size) {
   ImGui::EndChild();
 }
 
+// What the driver says of the device while it runs: one quantity over the run's time.
+void draw_samples(const PanelContext& context, const char* title,
+                  const std::vector<sim::DeviceSample>& samples, double sim::DeviceSample::*value,
+                  const char* unit, double limit, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  Series series;
+  for (const sim::DeviceSample& sample : samples) series.append(sample.time.value, sample.*value);
+  ImGui::BeginGroup();
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float heading = text_size_of(look, TextRole::caption, "x").y + look.px(2);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const std::string now = sim::format_count(std::llround(series.last().y)) + " " + unit;
+  draw_text(list, look, TextRole::number, {begin.x + size.x, begin.y}, c.measured, now, {1, 0});
+  const std::string& throttle = samples.back().throttle;
+  draw_text(list, look, TextRole::caption, begin, throttle.empty() ? c.dim : c.warn,
+            fitted(look, TextRole::caption,
+                   title + (throttle.empty() ? std::string() : ", held back by " + throttle),
+                   size.x - text_size_of(look, TextRole::number, now).x - look.px(10)));
+  ImGui::Dummy({size.x, heading});
+  const ScaleUnit time = time_unit(series.last().x);
+  ChartAxis x = linear_axis(std::string("run, ") + time.name, series.last().x, time);
+  Chart chart(look, title, {size.x, size.y - heading - ImGui::GetStyle().ItemSpacing.y}, x,
+              linear_axis(unit, std::max(series.greatest(), limit)));
+  if (chart) {
+    std::vector<ChartPoint> line;
+    for (const auto& point : series.points()) line.push_back({point.x, point.y});
+    chart.line(line, c.measured);
+    if (limit > 0) chart.horizontal(limit, c.dim, "rated", Stroke::dashed);
+  }
+  ImGui::EndGroup();
+}
+
+// Power and clock, where the machine tells them.
+void draw_device(const PanelContext& context, const RunView& run, ImVec2 size) {
+  const std::vector<sim::DeviceSample>& samples = run.measured->device_samples;
+  const float gap = context.look.px(14), half = std::floor((size.x - gap) / 2);
+  draw_samples(context, "power", samples, &sim::DeviceSample::power_w, "W",
+               run.measured->source.scenario.hardware.power_w, {half, size.y});
+  ImGui::SameLine(0, gap);
+  draw_samples(context, "clock", samples, &sim::DeviceSample::sm_clock_mhz, "MHz", 0, {half, size.y});
+}
+
 void draw_training(const PanelContext& context, const RunView& run) {
   const Look& look = context.look;
-  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const bool tells = run.measured && run.measured->device_samples.size() > 1;
+  ImVec2 room = ImGui::GetContentRegionAvail();
+  if (tells && room.y > look.px(330)) {
+    const float height = std::floor(room.y * 0.28f);
+    draw_device(context, run, {room.x, height});
+    room = ImGui::GetContentRegionAvail();
+  }
   const float gap = look.px(14);
   const bool wide = room.x > look.px(430);
   const float left = std::floor((room.x - gap) / 2);

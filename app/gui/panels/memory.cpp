@@ -260,6 +260,9 @@ struct TimelinePart {
   std::string_view name = {};
 };
 
+// A step like the one before it, which has the label.
+constexpr std::string_view kAsBefore = "as before";
+
 double peak_of(const TimelinePart& part) {
   double peak = 0;
   for (const sim::MemoryTimePoint& point : *part.points)
@@ -267,15 +270,18 @@ double peak_of(const TimelinePart& part) {
   return peak;
 }
 
-// In training, the first step before a later one, where they differ: what is made once is not there yet.
+// In training the first four steps, where the first differs: what is made once is not there yet.
 std::vector<TimelinePart> timeline_parts(const PanelContext& context) {
   const auto& later = context.prediction.report->memory_timeline;
   const auto& step = context.prediction.step;
   if (!step || step->first_step.size() < 2 || later.size() < 2 ||
       sim::total(step->first_step.front().bytes) == sim::total(later.front().bytes))
     return {{&later}};
+  const double one = context.prediction.report->step_time.value;
   return {{&step->first_step, 0, "first step"},
-          {&later, context.prediction.report->step_time.value, "later steps"}};
+          {&later, one, "later steps"},
+          {&later, 2 * one, kAsBefore},
+          {&later, 3 * one, kAsBefore}};
 }
 
 void draw_part(const PanelContext& context, const TimelinePart& part, const Stack& stack,
@@ -292,7 +298,7 @@ void draw_part(const PanelContext& context, const TimelinePart& part, const Stac
     spec.FillAlpha = 0.9f;
     spec.LineColor = spec.FillColor;
     spec.LineWeight = 0;
-    ImPlot::PlotShaded((std::string(memory_category_title(category)) + std::string(part.name)).c_str(),
+    ImPlot::PlotShaded((std::string(memory_category_title(category)) + std::to_string(part.begin)).c_str(),
                        stack.time.data(), lower.data(), upper.data(), n, spec);
   }
   ImPlot::PushPlotClipRect();
@@ -301,6 +307,7 @@ void draw_part(const PanelContext& context, const TimelinePart& part, const Stac
   for (std::size_t i = 0; i < stack.time.size(); ++i)
     outline.push_back(ImPlot::PlotToPixels(stack.time[i], stack.edge.back()[i]));
   dashed_line(list, look, outline, c.predicted, look.px(1.5f));
+  if (part.name == kAsBefore) return ImPlot::PopPlotClipRect();
   const ImVec2 peak = outline[stack.peak];
   list->AddCircleFilled(peak, look.px(4), c.text);
   std::string label = "at most " + unit.text(stack.edge.back()[stack.peak] * unit.size) + " live";
@@ -366,8 +373,8 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   }
   const ImVec2 plot_least = ImPlot::GetPlotPos();
   const ImVec2 plot_most = {plot_least.x + ImPlot::GetPlotSize().x, plot_least.y + ImPlot::GetPlotSize().y};
-  if (parts.size() > 1) {
-    const float x = std::floor(ImPlot::PlotToPixels(last.begin / time.size, 0).x);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const float x = std::floor(ImPlot::PlotToPixels(parts[i].begin / time.size, 0).x);
     list->AddRectFilled({x, plot_least.y}, {x + std::max(1.0f, std::floor(look.scale)), plot_most.y}, c.mute);
   }
   if (capacity_in_view) {
@@ -559,11 +566,19 @@ void draw(const ContextWith<MemoryState>& context) {
 
 FigurePlot timeline_figure(const PanelContext& context) {
   const Palette& c = context.look.color();
-  const auto& points = context.prediction.report->memory_timeline;
-  FigurePlot plot{{"time in a step", Measure::seconds}, {"memory", Measure::bytes}, {}};
+  const std::vector<TimelinePart> parts = timeline_parts(context);
+  FigurePlot plot{{parts.size() > 1 ? "time from the start" : "time in a step", Measure::seconds},
+                  {"memory", Measure::bytes},
+                  {}};
   constexpr std::size_t kColumns = 600;
-  Stack stack = stack_of(points, 0, 1, 1, kColumns);
-  hold_until(stack, context.prediction.report->step_time.value);
+  Stack stack;
+  for (const TimelinePart& part : parts) {
+    Stack one = stack_of(*part.points, part.begin, 1, 1, kColumns / parts.size());
+    hold_until(one, part.begin + context.prediction.report->step_time.value);
+    stack.time.insert(stack.time.end(), one.time.begin(), one.time.end());
+    for (std::size_t edge = 0; edge < stack.edge.size(); ++edge)
+      stack.edge[edge].insert(stack.edge[edge].end(), one.edge[edge].begin(), one.edge[edge].end());
+  }
   for (int category = sim::kBufferClasses - 1; category >= 0; --category) {
     const auto at = static_cast<std::size_t>(category);
     if (stack.edge[at] == stack.edge[at + 1]) continue;
@@ -573,7 +588,7 @@ FigurePlot timeline_figure(const PanelContext& context) {
     plot.curves.push_back(std::move(area));
   }
   if (const sim::Report* measured = context.measured(); measured && measured->memory_timeline.size() > 1) {
-    const Stack real = stack_of(measured->memory_timeline, 0, 1, 1, kColumns);
+    const Stack real = stack_of(measured->memory_timeline, parts.back().begin, 1, 1, kColumns);
     FigureCurve line{"measured", c.measured, Mark::line, {}};
     for (std::size_t i = 0; i < real.time.size(); ++i)
       line.points.push_back({real.time[i], real.edge.back()[i]});
@@ -595,7 +610,9 @@ std::vector<Figure> figures(const PanelContext& context) {
   for (const Ledger& row : rows) bars.rows.push_back({row.label, {row.bytes.begin(), row.bytes.end()}});
   std::vector<Figure> all = {{"Memory at the peak", std::move(bars)}};
   if (context.prediction.report->memory_timeline.size() > 1)
-    all.push_back({"Memory over a step", timeline_figure(context)});
+    all.push_back(
+        {timeline_parts(context).size() > 1 ? "Memory of the first four steps" : "Memory over a step",
+         timeline_figure(context)});
   if (!context.prediction.live_at_peak.empty()) {
     FigureTable live{
         {{"live at the peak"}, {"category"}, {"count", Measure::count}, {"size", Measure::bytes}}, {}};

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/gui/jobs/track_gaps.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/scenario_fields.h"
@@ -445,6 +446,30 @@ const RankTracks* tracks_of(const Context& context) {
   return same ? run.tracks.get() : nullptr;
 }
 
+// What each rank waited for, in the gap where it has room, and under the pointer in any.
+void draw_gaps(const Context& context, const RankTracks& tracks, const Frame& frame) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  const ImVec2 mouse = ImGui::GetMousePos();
+  for (const TrackGap& gap : gaps_of(tracks)) {
+    const float left = frame.x(gap.begin.value), right = frame.x(gap.end.value);
+    const float top = frame.top + frame.row * static_cast<float>(gap.rank), bottom = top + frame.row;
+    const std::string words = "waits for " + gap.why, time = sim::format(gap.length());
+    const bool hovered =
+        ImPlot::IsPlotHovered() && mouse.x >= left && mouse.x < right && mouse.y >= top && mouse.y < bottom;
+    for (const std::string& shown : {words + ", " + time, words, time}) {
+      const ImVec2 size = text_size_of(look, TextRole::caption, shown);
+      if (size.x > right - left - look.px(6) || size.y > frame.row) continue;
+      draw_text(list, look, TextRole::caption, {(left + right) / 2, (top + bottom) / 2}, c.dim, shown,
+                {0.5f, 0.5f});
+      break;
+    }
+    if (hovered)
+      ImGui::SetTooltip("rank %zu does nothing for %s:\n%s", gap.rank, time.c_str(), words.c_str());
+  }
+}
+
 // Beneath the predicted stages, on their axis: what each rank did.
 void draw_tracks(const Context& context, const RankTracks& tracks, const ScaleUnit& time, ImVec2 size,
                  float gutter) {
@@ -485,6 +510,7 @@ void draw_tracks(const Context& context, const RankTracks& tracks, const ScaleUn
   const float bottom = frame.top + frame.row * static_cast<float>(rows);
   ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, frame.top}, {frame.right, bottom}, c.raised);
   Gantt(context, {tracks.of_rank.begin(), tracks.of_rank.end()}, frame).draw();
+  draw_gaps(context, tracks, frame);
   draw_cursor(look, frame, scope.cursor, bottom);
   ImPlot::PopPlotClipRect();
   take_hand(scope);
@@ -688,6 +714,12 @@ std::vector<Figure> figures(const Context& context) {
                                kind_color(c, kind_of(slot)), slot.start.value, slot.end.value});
     }
     all.push_back({"Measured, each rank", std::move(ranks)});
+    FigureTable gaps{
+        {{"rank", Measure::count}, {"begins", Measure::seconds}, {"lasts", Measure::seconds}, {"waits for"}},
+        {}};
+    for (const TrackGap& gap : gaps_of(*tracks))
+      gaps.rows.push_back({static_cast<double>(gap.rank), gap.begin.value, gap.length().value, gap.why});
+    all.push_back({"What each rank waited for", std::move(gaps)});
   }
   return all;
 }

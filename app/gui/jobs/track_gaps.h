@@ -1,0 +1,23 @@
+// When ranks of a measured step did nothing, and what each waited for.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/gui/jobs/run_state.h"
+
+namespace app::gui {
+
+struct TrackGap {
+  std::size_t rank = 0;
+  sim::Seconds begin, end;
+  std::string why;  // "forward of micro-batch 3 on stage 0"; where nobody was late: "the host, before ..."
+  sim::Seconds length() const { return end - begin; }
+};
+
+// Between a rank's passes, before its first and behind its last one, of at least this share of the step; the
+// longest first. A pass waits for the same micro-batch's on the stage before (backward: behind) it, where
+// that ended within the gap; the optimizer waits for the rank whose passes end last, with which it reduces.
+std::vector<TrackGap> gaps_of(const RankTracks& tracks, double least_share = 0.01);
+
+}  // namespace app::gui
