@@ -79,7 +79,9 @@ Explanation explain_step(const PanelContext& context, const sim::Report& report)
       "reached B/s)),\nwith what they wait for";
   const sim::StepParts parts = sim::step_parts(report);
   for (const sim::PartShare& share : sim::part_shares(report))
-    e.numbers.push_back({std::string(sim::name(share.part)), sim::format(parts[share.part])});
+    // What is left of subtractions is no time.
+    if (parts[share.part].value > 1e-12)
+      e.numbers.push_back({std::string(sim::name(share.part)), sim::format(parts[share.part])});
   e.line = sum_of(e.numbers, e.value);
   e.numbers.push_back({"operations", sim::format_count(static_cast<std::int64_t>(report.rows.size()))});
   e.changes =
@@ -314,7 +316,8 @@ void draw(const PanelContext& context) {
   const float room = ImGui::GetContentRegionAvail().x, widest = look.px(520), gap = look.px(48);
   const bool two_columns = room >= look.px(720);
   const float width = std::min(two_columns ? (room - gap) / 2 : room, widest);
-  ImGui::BeginChild("value", {width, 0}, two_columns ? 0 : ImGuiChildFlags_AutoResizeY);
+  ImGui::BeginChild("value", {width, 0},
+                    ImGuiChildFlags_NavFlattened | (two_columns ? 0 : ImGuiChildFlags_AutoResizeY));
   text_wrapped(look, TextRole::body, c.dim, e.title);
   text_wrapped(look, TextRole::heading, c.text, e.value);
   if (!e.provenance.empty()) {
@@ -330,6 +333,8 @@ void draw(const PanelContext& context) {
   if (!e.line.empty()) text_wrapped(look, TextRole::number, c.predicted, e.line);
   ImGui::Dummy({0, look.px(2)});
   draw_lines(look, e.numbers, c.predicted);
+  if (context.view.selection.quantity == Quantity::operation && ImGui::Button("Where it was measured"))
+    context.invoke("panel.calibrate");
   ImGui::EndChild();
   if (two_columns) ImGui::SameLine(0, gap);
   ImGui::BeginChild("changes", {width, 0});

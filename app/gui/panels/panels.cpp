@@ -7,7 +7,7 @@ namespace app::gui {
 // clang-format off
 extern const PanelEntry scenario_panel, overview_panel, memory_panel, roofline_panel, live_panel, compare_panel,
     explain_panel, pipeline_panel, communication_panel, validation_panel, inference_panel, economics_panel,
-    planner_panel, sweep_panel, lessons_panel, pins_panel, why_panel;
+    planner_panel, sweep_panel, lessons_panel, pins_panel, why_panel, calibrate_panel, methodology_panel;
 // clang-format on
 
 std::span<const PanelEntry* const> panels() {
@@ -16,7 +16,8 @@ std::span<const PanelEntry* const> panels() {
       &scenario_panel,  &overview_panel,  &memory_panel,   &roofline_panel,      &live_panel,
       &compare_panel,   &explain_panel,   &pipeline_panel, &communication_panel, &validation_panel,
       &inference_panel, &economics_panel, &planner_panel,  &sweep_panel,         &lessons_panel,
-      &pins_panel,      &why_panel};
+      &pins_panel,      &why_panel,       &calibrate_panel,
+      &methodology_panel};
   return all;
 }
 

@@ -1,0 +1,210 @@
+#include "sim/cost/fits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "sim/cost/work.h"
+#include "sim/file_text.h"
+#include "sim/format.h"
+#include "sim/json_object.h"
+#include "sim/plan/memory.h"
+#include "sim/scenario/preset.h"
+
+namespace sim {
+namespace {
+
+// What gpu_calibration_json.cpp leaves unread: facts for people.
+FittedRows facts_of(JsonObject& object, std::string what, std::string hardware) {
+  FittedRows fit{.what = std::move(what),
+                 .software = object.text("software"),
+                 .source = object.text("source"),
+                 .hardware = std::move(hardware)};
+  if (!object.has("residual")) return fit;
+  JsonObject residual = object.object("residual");
+  fit.rows = residual.integer("rows", 0);
+  fit.median = residual.number("median", 0);
+  fit.p90 = residual.number("p90", 0);
+  if (residual.has_value("bias")) fit.bias = residual.number("bias");
+  if (residual.has_value("inside_band")) fit.inside_band = residual.number("inside_band");
+  return fit;
+}
+
+std::string of_group(JsonObject& object) {
+  const int nodes = object.small_integer("nodes", 1), ranks = object.small_integer("ranks", 1);
+  return object.text("operation") + ", " + std::to_string(ranks) + " ranks on " + std::to_string(nodes) +
+         (nodes == 1 ? " node" : " nodes");
+}
+
+enum class Which { kernels, collectives };
+
+// `asked`: the hardware whose calibration led here.
+void add_published(const std::string& hardware, const std::string& asked, Which which, int depth,
+                   std::vector<FittedRows>& fits) {
+  constexpr int kDeepest = 4;
+  const std::filesystem::path path = preset_directory() / "calibrations" / (hardware + ".json");
+  const std::optional<std::string> text = file_text(path);
+  if (!text || depth > kDeepest) return;
+  const Json json = parse_json(*text, path.string());
+  JsonObject file(json, path.string());
+  const bool kernels = which == Which::kernels;
+  if (const char* others = kernels ? "kernels_of" : "collectives_of"; file.has(others))
+    add_published(file.text(others), asked, which, depth + 1, fits);
+  const char* key = kernels ? "kernels" : "collectives";
+  if (!file.has(key)) return;
+  for (JsonObject& object : file.objects(key)) {
+    std::string what = kernels ? object.text("kernel") + ", " + object.text("dtype") : of_group(object);
+    fits.push_back(facts_of(object, std::move(what), hardware == asked ? "" : hardware));
+  }
+}
+
+std::string key_of(const KernelSample& sample) {
+  return std::string(name(sample.kind)) + ", " + std::string(name(sample.dtype));
+}
+
+// How far apart two shapes of a kind are: by what they compute and by what they move.
+double distance(const KernelSample& a, const KernelSample& b) {
+  const auto apart = [](double x, double y) { return std::abs(std::log((x + 1) / (y + 1))); };
+  return apart(a.flops.value, b.flops.value) +
+         apart(static_cast<double>(a.bytes.value), static_cast<double>(b.bytes.value)) +
+         0.1 * apart(static_cast<double>(a.working_set.value), static_cast<double>(b.working_set.value));
+}
+
+std::string_view table_of(const KernelSample& shape) {
+  switch (info(shape.kind).curve) {
+    case Curve::product:
+    case Curve::grouped_product:
+    case Curve::newton_schulz:
+      return "matmul";
+    case Curve::cached_attention:
+    case Curve::flash_attention:
+      return "attention";
+    case Curve::streamed:
+    case Curve::scattered:
+    case Curve::standard_attention:
+    case Curve::latent_cached_attention:
+    case Curve::scan:
+    case Curve::network:
+      break;
+  }
+  return "";
+}
+
+std::vector<FittedRows> tables_of(const std::string& hardware, const KernelSample& shape,
+                                  std::optional<CollectiveOperation> collective) {
+  const std::string beginning(collective ? name(*collective) : table_of(shape));
+  std::vector<FittedRows> tables;
+  if (beginning.empty()) return tables;
+  for (FittedRows& fit : published_fits(hardware)) {
+    const bool of_type = collective || fit.what.ends_with(", " + std::string(name(shape.dtype)));
+    if (fit.what.starts_with(beginning) && of_type) tables.push_back(std::move(fit));
+  }
+  return tables;
+}
+
+const Action* action_of(const Plan& plan, Phase phase, std::string_view operation, const Operation*& found) {
+  for (const Program& program : plan.programs)
+    for (const Action& action : program.actions) {
+      if (action.phase != phase) continue;
+      for (const Operation& one : plan.blocks[static_cast<std::size_t>(action.block)].operations)
+        if (one.id == operation) {
+          found = &one;
+          return &action;
+        }
+    }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<FittedRows> published_fits(const std::string& hardware) {
+  std::vector<FittedRows> fits;
+  add_published(hardware, hardware, Which::kernels, 0, fits);
+  add_published(hardware, hardware, Which::collectives, 0, fits);
+  return fits;
+}
+
+std::vector<HeldOut> held_out(const Calibration& calibration) {
+  std::vector<HeldOut> all;
+  for (const KernelSample& sample : calibration.samples) {
+    const auto ratio = calibrated_ratio(calibration, sample, &sample);
+    if (!ratio) continue;
+    const Seconds ideal =
+        roofline_time(calibration.hardware, calibration.launch, sample.dtype, sample.flops, sample.bytes);
+    all.push_back({&sample, ideal * ratio->ratio});
+  }
+  return all;
+}
+
+std::vector<FittedRows> fits_of(const Calibration& calibration) {
+  std::map<std::pair<OpKind, DType>, FittedRows> by_kind;
+  for (const KernelSample& sample : calibration.samples) {
+    FittedRows& fit = by_kind[{sample.kind, sample.dtype}];
+    ++fit.rows;
+    if (fit.rows > 1) continue;
+    fit.what = key_of(sample);
+    fit.software = calibration.software;
+    fit.source = "timed on " + calibration.device + ", " + calibration.date;
+  }
+  std::vector<FittedRows> fits;
+  for (auto& [kind, fit] : by_kind) {
+    if (const auto known = calibration.residual_of.find(kind); known != calibration.residual_of.end()) {
+      fit.median = known->second.median;
+      fit.p90 = known->second.p90;
+    }
+    fits.push_back(std::move(fit));
+  }
+  return fits;
+}
+
+std::string shape_text(const KernelSample& s) {
+  const auto count = [](std::int64_t n) { return format_count(n); };
+  std::string words;
+  const auto add = [&](std::string_view what, std::int64_t n) {
+    if (n > 0) words.append(words.empty() ? "" : ", ").append(what).append(" ").append(count(n));
+  };
+  const bool product = s.inner > 0;
+  add(product ? "M" : "rows", s.rows);
+  add(product ? "N" : "columns", s.cols);
+  add("K", s.inner);
+  add("sequences", s.batch);
+  add("queries", s.query_length);
+  add("keys", s.kv_length);
+  add("heads", s.heads);
+  add("key-value heads", s.kv_heads);
+  add("head size", s.head_dim);
+  return words.empty() ? format(s.bytes) : words;
+}
+
+std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::string& operation,
+                                      const Calibration* calibration) {
+  const Operation* op = nullptr;
+  const Action* const action = action_of(plan, phase, operation, op);
+  if (!action) return std::nullopt;
+  const Hardware& hardware = plan.scenario.hardware;
+  const Work work = work_of(plan, *op, action->variables);
+  const bool timed_here = calibration && !calibration->samples.empty();
+  PriceTrace trace;
+  trace.shape = kernel_shape(*op, action->variables, work,
+                             timed_here ? plan_memory(plan, 0, Addresses::none).live_peak : Bytes{},
+                             narrow_weights(plan, *op));
+  const auto collective = info(op->kind).collective;
+  if (!collective)
+    trace.best = roofline(hardware, calibration ? calibration->launch : hardware.launch, trace.shape);
+  if (timed_here && !collective) {
+    if (const auto ratio = calibrated_ratio(*calibration, trace.shape)) trace.ratio = ratio->ratio;
+    for (const KernelSample& sample : calibration->samples)
+      if (sample.kind == trace.shape.kind && sample.dtype == trace.shape.dtype)
+        trace.nearest.push_back(&sample);
+    std::stable_sort(trace.nearest.begin(), trace.nearest.end(),
+                     [&](const KernelSample* a, const KernelSample* b) {
+                       return distance(*a, trace.shape) < distance(*b, trace.shape);
+                     });
+    if (trace.nearest.size() > PriceTrace::kNearest) trace.nearest.resize(PriceTrace::kNearest);
+  }
+  if (calibration && calibration->gpu) trace.tables = tables_of(hardware.name, trace.shape, collective);
+  return trace;
+}
+
+}  // namespace sim

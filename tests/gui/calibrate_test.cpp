@@ -1,0 +1,80 @@
+// From a number on screen to the measurements that it rests on.
+#include "app/gui/panels/calibrate.h"
+
+#include "app/gui/panels/roofline.h"
+#include "tests/gui/drawn_text.h"
+#include "tests/gui/null_desktop.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+using tests::NullDesktop;
+
+TEST_CASE("Calibrate lists each preset's fits with their errors, and those of a chip with other links too") {
+  const std::string hardware = GENERATE("h100-sxm", "a100-sxm-80gb", "gh200", "v100-sxm");
+  NullDesktop desktop;
+  desktop.shell().view().maximised = "calibrate";
+  desktop.state<CalibrateState>().hardware = hardware;
+  desktop.settle_studies();
+  CAPTURE(hardware);
+  const std::vector<sim::FittedRows> fits = sim::published_fits(hardware);
+  if (fits.empty()) {
+    CHECK(desktop.says("Nothing was measured of " + hardware));
+    return;
+  }
+  CHECK(desktop.says(fits.front().what));
+  CHECK(desktop.says(fits.front().software));
+  const std::string csv = desktop.shell().exported("calibrate", ExportFormat::csv);
+  for (const sim::FittedRows& fit : fits) CHECK_THAT(csv, contains(fit.what.substr(0, fit.what.find(','))));
+}
+
+TEST_CASE(
+    "a click on an operation leads to its table: Explain offers Calibrate, which names rows and source") {
+  sim::Scenario scenario = tests::small_scenario();
+  scenario.workload.dtype = sim::DType::bf16;
+  NullDesktop desktop(scenario, {1920, 1080});
+  desktop.settle();
+  desktop.shell().view().selection = {Quantity::operation, 0, "forward layer.mlp.up.forward"};
+  desktop.frames(3);
+  CHECK(desktop.says("Where it was measured"));
+  desktop.shell().view().maximised = "calibrate";
+  desktop.settle_studies();
+  desktop.settle_studies();
+  CHECK(desktop.says("matmul, bf16"));
+  CHECK(desktop.says("8,866 rows"));
+  CHECK(desktop.says("aiconfigurator"));
+}
+
+TEST_CASE("Methodology has a source for every formula and constant, each formula a panel to see it at work") {
+  NullDesktop desktop(tests::small_scenario(), {1920, 1400});
+  desktop.shell().view().maximised = "methodology";
+  desktop.settle();
+  for (const PanelFigures& panel : desktop.shell().figures("methodology"))
+    for (const Figure& figure : panel.figures) {
+      const auto& table = std::get<FigureTable>(figure.data);
+      CHECK(table.rows.size() > 10);
+      for (const auto& row : table.rows) {
+        const auto& source = std::get<std::string>(row.back());
+        CAPTURE(std::get<std::string>(row.front()));
+        CHECK_FALSE(source.empty());
+      }
+    }
+  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  for (const std::string& problem : tests::unreadable_text()) FAIL_CHECK(problem);
+}
+
+TEST_CASE("Roofline draws the roofs of caches and host, and a second device's beside them") {
+  NullDesktop desktop(tests::small_scenario(), {1600, 1000});
+  Shell& shell = desktop.shell();
+  shell.view().maximised = "roofline";
+  desktop.state<RooflineState>().second = "a100-sxm-80gb";
+  desktop.settle();
+  const std::string words = desktop.words();
+  for (const char* name : {"shared memory", "L2", "host link", "a100-sxm-80gb"})
+    CHECK_THAT(words, contains(name));
+  for (const std::string& problem : tests::unreadable_text()) FAIL_CHECK(problem);
+  const std::string csv = shell.exported("roofline", ExportFormat::csv);
+  CHECK_THAT(csv, contains("L2") && contains("roof, a100-sxm-80gb"));
+  desktop.state<RooflineState>().shows_levels = false;
+  desktop.state<RooflineState>().second.clear();
+  CHECK_THAT(shell.exported("roofline", ExportFormat::csv), !contains("shared memory"));
+}
