@@ -10,6 +10,7 @@
 #include "app/gui/legal.h"
 #include "app/gui/opened_file.h"
 #include "app/gui/panels/lessons.h"
+#include "app/gui/panels/sweep.h"
 #include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
 
@@ -66,6 +67,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   add_run_commands();
   add_pin_commands();
   panels_.make({studies_, commands_, tabs_, calibrations_, options.settings_directory});
+  panels_.state<SweepState>().executable = options.executable;
   add_view_commands();
   add_presenter_commands();
   panels_.add_commands(commands_, view_);

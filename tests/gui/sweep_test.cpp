@@ -117,3 +117,43 @@ TEST_CASE(
   for (std::size_t i = 1; i < curves[0].points.size(); ++i)
     CHECK(curves[0].points[i].tokens_per_second > curves[0].points[i - 1].tokens_per_second);
 }
+
+TEST_CASE(
+    "a sweep is measured here: a run for each value, drawn over the prediction as it arrives, and exported") {
+  sim::Scenario s = tests::small_scenario();
+  s.model = sim::load_model_preset("tiny-llama");
+  s.workload.seq_len = 64;
+  s.workload.micro_batch_size = s.workload.global_batch_size = 1;
+  tests::NullDesktop desktop(s, {1280, 800}, {}, RIDGEPOINT_PROGRAM);
+  desktop.shell().commands().invoke("maximise.sweep");
+  desktop.settle_studies();
+  auto& state = desktop.state<app::gui::SweepState>();
+  const ImGuiWindow* body = body_of_maximised();
+  REQUIRE(body);
+  ImGui::ActivateItemByID(ImHashStr("Measure here", 0, body->ID));
+  desktop.frames(2);
+  REQUIRE(state.measuring.progress().running);
+  CHECK(desktop.says("Stop"));
+  desktop.settle_studies();
+  REQUIRE(state.measuring.progress().failure.empty());
+  const app::gui::MeasuredSweep& measured = *state.measuring.result();
+  for (const std::string& reason : measured.left_out) UNSCOPED_INFO(reason);
+  REQUIRE(measured.points.size() >= 4);
+  // Each of the values that are predicted was run, or is left out with its reason.
+  CHECK(measured.points.size() + measured.left_out.size() ==
+        state.study.result()->curves.front().points.size());
+  for (std::size_t i = 0; i < measured.points.size(); ++i) {
+    const app::gui::SweepPoint& point = measured.points[i];
+    CAPTURE(point.value);
+    CHECK(point.tokens_per_second * point.step == Approx(point.value));  // one sequence a step
+    CHECK(point.memory > 0);
+    if (i > 0) CHECK(point.value > measured.points[i - 1].value);
+  }
+  CHECK(desktop.says("measured"));
+  CHECK_THAT(desktop.shell().exported("sweep", app::gui::ExportFormat::csv), contains("measured"));
+  // Of another model's curve they are no points.
+  s.model = sim::load_model_preset("gpt2-124m");
+  desktop.shell().document().edit("another model", s);
+  desktop.settle_studies();
+  CHECK_THAT(desktop.shell().exported("sweep", app::gui::ExportFormat::csv), !contains("measured"));
+}

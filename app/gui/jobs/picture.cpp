@@ -1,41 +1,13 @@
 #include "app/gui/jobs/picture.h"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <fstream>
-#include <stdexcept>
+#include <optional>
 
 #include "app/gui/jobs/child_process.h"
+#include "app/gui/jobs/passed_file.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
-namespace {
-
-// A file for the other process, gone at the end of the scope.
-class PassedFile {
- public:
-  PassedFile(const char* name, const std::string& text)
-      : path_(std::filesystem::temp_directory_path() /
-              ("ridgepoint_" + std::to_string(::getpid()) + "_" + name)) {
-    std::ofstream out(path_);
-    out << text;
-    out.close();
-    if (!out) throw std::runtime_error("The scenario could not be written to " + path_.string() + ".");
-  }
-  ~PassedFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  PassedFile(const PassedFile&) = delete;
-  PassedFile& operator=(const PassedFile&) = delete;
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-}  // namespace
 
 std::filesystem::path draw_picture(const PictureQuestion& question, const PictureStudy::Course& course) {
   const PassedFile scenario("scenario.json", sim::to_json(question.scenario));
@@ -50,7 +22,7 @@ std::filesystem::path draw_picture(const PictureQuestion& question, const Pictur
                                       "--scale",
                                       std::to_string(question.scale),
                                       "--theme",
-                                      question.theme == Theme::dark ? "dark" : "light",
+                                      std::string(name(question.theme)),
                                       "--out",
                                       question.png.string()};
   if (!question.panel.empty()) command.insert(command.end(), {"--panel", question.panel});

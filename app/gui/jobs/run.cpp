@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/cli/scenario_flags.h"
+#include "app/gui/jobs/run_command.h"
 #include "runtime/model_source.h"
 #include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
@@ -54,11 +55,6 @@ std::shared_ptr<const sim::Report> predict_here(const sim::Source& source) {
   } catch (const std::exception&) {
     return nullptr;  // measured all the same, with nothing beside it
   }
-}
-
-// Ranks take a GPU each, as far as there are.
-std::string device_flag(const RunPlace& place, const sim::Scenario& scenario) {
-  return place.is_gpu() && scenario.strategy.devices() > 1 ? "cuda" : place.device;
 }
 
 }  // namespace
@@ -139,17 +135,8 @@ std::vector<std::string> prompt_flags(const RunChoices& choices, const sim::Scen
 
 void Runs::start(const sim::Scenario& scenario) {
   const sim::Task task = scenario.workload.task;
-  const bool train = task == sim::Task::train;
-  std::vector<std::string> command = {executable_,        train ? "train" : "generate",
-                                      "--scenario",       write_scenario(scenario, directory_).string(),
-                                      "--implementation", "ridgepoint",
-                                      "--device",         device_flag(choices.place, scenario),
-                                      "--dtype",          std::string(sim::name(choices.place.dtype)),
-                                      "--stream"};
-  if (train)
-    command.insert(command.end(), {"--steps", std::to_string(choices.steps)});
-  else
-    for (std::string& word : prompt_flags(choices, scenario)) command.push_back(std::move(word));
+  std::vector<std::string> command =
+      run_command(executable_, write_scenario(scenario, directory_), scenario, choices);
   runs_[task] = std::make_unique<Run>(std::move(command), task, predict_here, wake_);
 }
 

@@ -97,9 +97,24 @@ std::vector<SweepCurve> curves_of(const SweepRequest& request) {
   return curves;
 }
 
-// Halves and doubles of what the field is now, as far as they are legal.
-Sweep sweep(const SweepRequest& request, const SweepStudy::Course& course) {
+// Halves and doubles of what the field is now.
+std::vector<double> swept_values(double now) {
   constexpr int kHalvings = 6, kDoublings = 6;
+  std::vector<double> values;
+  for (int power = -kHalvings; power <= kDoublings; ++power)
+    if (const double value = std::ldexp(now, power); value >= 1 && value == std::floor(value))
+      values.push_back(value);
+  return values;
+}
+
+sim::Scenario with_value(const sim::Scenario& scenario, const sim::AnyField& field, double value) {
+  sim::Scenario next = scenario;
+  field.set_number(next, value);
+  return with_batch_following(scenario, next);
+}
+
+// As far as they are legal.
+Sweep sweep(const SweepRequest& request, const SweepStudy::Course& course) {
   const sim::AnyField* field = sim::field_at(request.field);
   Sweep found;
   if (!field || !field->number) return found;
@@ -107,24 +122,16 @@ Sweep sweep(const SweepRequest& request, const SweepStudy::Course& course) {
   const std::vector<SweepCurve> curves = curves_of(request);
   for (const SweepCurve& curve : curves) {
     found.curves.push_back(curve);
-    for (int power = -kHalvings; power <= kDoublings && !course.stopped(); ++power) {
-      const double value = std::ldexp(now, power);
-      if (value < 1 || value != std::floor(value)) continue;
-      sim::Scenario s = curve.scenario;
-      field->set_number(s, value);
-      s = with_batch_following(curve.scenario, s);
+    for (const double value : swept_values(now)) {
+      if (course.stopped()) break;
+      const sim::Scenario s = with_value(curve.scenario, *field, value);
       // The report alone, without what only the scenario at hand is asked. The baseline's own hardware may be
       // another, whose calibration is not at hand.
       const bool calibrated = request.calibration && s.hardware == request.scenario.hardware;
       const Prediction one =
           make_prediction(s, calibrated ? request.calibration.get() : nullptr, [] { return true; });
       if (!one.report) continue;
-      const sim::Report& report = *one.report;
-      const bool train = s.workload.task == sim::Task::train;
-      found.curves.back().points.push_back(
-          {value, static_cast<double>(sim::peak_memory(report).value), sim::tokens_per_second(report),
-           sim::step_time(report).value,
-           train ? sim::mfu(report, sim::FlopsConvention::six_n_causal) : sim::mbu(report)});
+      found.curves.back().points.push_back(sweep_point(value, *one.report));
     }
     if (found.curves.back().points.empty())
       found.curves.pop_back();
@@ -160,6 +167,14 @@ std::pair<double, double> range_of(const Sweep& sweep, double SweepPoint::*value
   return {least, most};
 }
 
+// Of the field that is shown, in the scenario at hand, whatever the field is now; null where there is none.
+const MeasuredSweep* measured_of(const Context& context, const sim::AnyField& field) {
+  const MeasuredSweepStudy& study = context.state.measuring;
+  if (!study.result() || study.request().field != field.path()) return nullptr;
+  const sim::Scenario now = with_value(study.request().scenario, field, field.number(context.scenario));
+  return now == context.scenario ? study.result() : nullptr;
+}
+
 // One quantity over the field, red where it does not fit; a click on a dot makes its value the scenario's.
 void draw_quantity(const Context& context, const sim::AnyField& field, const char* id, ImVec2 size,
                    const Metric& metric) {
@@ -168,7 +183,12 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
   const Sweep& all = *context.state.study.result();
   const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
   const bool is_memory = &metric == &kMetrics[kMemory];
-  const auto [least, most] = range_of(all, metric.value);
+  auto [least, most] = range_of(all, metric.value);
+  if (const MeasuredSweep* measured = measured_of(context, field))
+    for (const SweepPoint& p : measured->points) {
+      least = std::min(least, p.*metric.value);
+      most = std::max(most, p.*metric.value);
+    }
   const auto [from, to] = range_of(all, &SweepPoint::value);
   const ScaleUnit unit = is_memory ? byte_unit(capacity) : scale_of(metric.measure, most);
   std::string title = is_memory ? "memory of a device" : std::string(metric.name);
@@ -191,15 +211,25 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
                                    [&](const ChartPoint& p) { return !is_memory || p.y < 2 * capacity; });
     if (all.curves.size() > 1 && seen != line.rend()) chart.name(*seen, color, curve.label);
   }
+  if (const MeasuredSweep* measured = measured_of(context, field)) {
+    std::vector<ChartPoint> line;
+    for (const SweepPoint& p : measured->points) line.push_back(place(p));
+    chart.line(line, c.measured, Stroke::solid, 1.8f);
+    for (const ChartPoint& p : line) chart.dot(p, c.measured);
+    if (!line.empty()) chart.name(line.back(), c.measured, "measured");
+    if (const SweepPoint* hovered = chart.nearest(measured->points, place))
+      ImGui::SetTooltip("measured, %s %s: %s, %s", std::string(field.label).c_str(),
+                        sim::format_count(std::llround(hovered->value)).c_str(),
+                        sim::format(sim::Bytes{std::llround(hovered->memory)}).c_str(),
+                        token_rate(hovered->tokens_per_second).c_str());
+  }
   const double now = field.number(context.scenario);
   chart.vertical(now, c.text, "now", Stroke::dashed);
   if (is_memory) chart.horizontal(capacity, c.bad, "the device's memory");
   for (const SweepCurve& curve : all.curves) {
     const SweepPoint* hovered = chart.nearest(curve.points, place);
     if (!hovered) continue;
-    sim::Scenario next = curve.scenario;
-    field.set_number(next, hovered->value);
-    next = with_batch_following(curve.scenario, next);
+    sim::Scenario next = with_value(curve.scenario, field, hovered->value);
     const std::string value = sim::format_count(std::llround(hovered->value));
     ImGui::SetTooltip("%s %s: %s, %s%s%s", std::string(field.label).c_str(), value.c_str(),
                       sim::format(sim::Bytes{std::llround(hovered->memory)}).c_str(),
@@ -208,6 +238,54 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
     if (!(next == context.scenario) && ImGui::IsMouseClicked(ImGuiMouseButton_Left))
       context.edit(differences(context.scenario, next), std::move(next));
     return;
+  }
+}
+
+// Starts, stops and follows the runs of a measured sweep.
+void draw_measuring(const Context& context, const sim::AnyField& field) {
+  const Look& look = context.look;
+  SweepState& state = context.state;
+  MeasuredSweepStudy& study = state.measuring;
+  if (state.executable.empty()) return;
+  ImGui::SameLine(0, look.px(12));
+  if (study.progress().running) {
+    if (primary_button(look, "Stop", look.color().bad)) study.cancel();
+    ImGui::SameLine();
+    ImGui::AlignTextToFramePadding();
+    return text_fitted(look, TextRole::caption, look.color().measured,
+                       "running " + std::string(field.label) + " " + study.progress().part + ", " +
+                           sim::format_count(study.progress().done) + " of " +
+                           sim::format_count(study.progress().of),
+                       ImGui::GetContentRegionAvail().x);
+  }
+  ImGui::BeginDisabled(context.runs.active());
+  if (primary_button(look, "Measure here", look.color().measured)) {
+    MeasuredSweepQuestion question{state.executable,
+                                   context.scenario,
+                                   field.path(),
+                                   {},
+                                   context.runs.choices.place,
+                                   state.calibrations.of_this_machine()};
+    for (const double value : swept_values(field.number(context.scenario))) {
+      sim::Scenario one = with_value(context.scenario, field, value);
+      if (sim::validate(one).empty()) question.values.emplace_back(value, std::move(one));
+    }
+    study.ask(std::move(question));
+  }
+  ImGui::EndDisabled();
+  ImGui::SetItemTooltip(
+      "A run of %d steps for each value, on %s: what is measured is drawn over the prediction",
+      static_cast<int>(kSweptSteps), context.runs.choices.place.name.c_str());
+  if (const MeasuredSweep* measured = measured_of(context, field); measured && !measured->left_out.empty()) {
+    ImGui::SameLine();
+    ImGui::AlignTextToFramePadding();
+    std::string all;
+    for (const std::string& one : measured->left_out) all += (all.empty() ? "" : "\n") + one;
+    text_fitted(
+        look, TextRole::caption, look.color().mute,
+        sim::format_count(std::ssize(measured->left_out)) + " left out, " + measured->left_out.front(),
+        ImGui::GetContentRegionAvail().x);
+    if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", all.c_str());
   }
 }
 
@@ -254,6 +332,7 @@ void draw(const Context& context) {
   const sim::AnyField* field = field_of(context.state, context.scenario);
   if (!field) return draw_empty_state(context, "Nothing to sweep", "No number of this scenario can change.");
   pick_fields(context, *field);
+  draw_measuring(context, *field);
   const Pin* baseline = context.pins.baseline();
   context.state.study.follow({context.scenario, context.calibration, field->path(), context.state.by,
                               baseline ? baseline->report : nullptr});
@@ -292,6 +371,11 @@ std::vector<Figure> figures(const Context& context) {
       for (const SweepPoint& p : all.curves[i].points) curve.points.push_back({p.value, p.*metric.value});
       plot.curves.push_back(std::move(curve));
     }
+    if (const MeasuredSweep* measured = measured_of(context, *field)) {
+      FigureCurve curve{"measured", c.measured, Mark::line, {}};
+      for (const SweepPoint& p : measured->points) curve.points.push_back({p.value, p.*metric.value});
+      if (!curve.points.empty()) plot.curves.push_back(std::move(curve));
+    }
     plot.limits.push_back({"now", field->number(study.request().scenario), c.text, true});
     if (chosen == kMemory)
       plot.limits.push_back(
@@ -306,7 +390,10 @@ std::vector<Figure> figures(const Context& context) {
 
 }  // namespace
 
-SweepState::SweepState(const PanelTools& tools) : study(tools.studies.add<SweepRequest, Sweep>(sweep)) {}
+SweepState::SweepState(const PanelTools& tools)
+    : study(tools.studies.add<SweepRequest, Sweep>(sweep)),
+      measuring(tools.studies.add<MeasuredSweepQuestion, MeasuredSweep>(measure_sweep)),
+      calibrations(tools.calibrations) {}
 
 extern const PanelEntry sweep_panel = {"sweep", "Sweep", "what one field, or two, do to memory and speed",
                                        Dock::upper_left, panel_of<SweepState, caption, draw, figures>};

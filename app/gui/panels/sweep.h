@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/jobs/measured_sweep.h"
 #include "app/gui/jobs/study.h"
 #include "app/gui/panels/panels.h"
 #include "sim/cost/calibration.h"
@@ -20,11 +21,6 @@ struct SweepRequest {
   bool operator==(const SweepRequest&) const = default;
 };
 
-struct SweepPoint {
-  double value = 0;
-  double memory = 0, tokens_per_second = 0;  // bytes of the fullest device; of all devices
-  double step = 0, utilization = 0;          // seconds; MFU of training, MBU of generation
-};
 struct SweepCurve {
   std::string label;    // "recompute full"; of the one of a sweep without curves: "predicted"
   bool is_now = false;  // of what is configured, else of another value or of the baseline
@@ -40,8 +36,11 @@ using SweepStudy = Study<SweepRequest, Sweep>;
 struct SweepState {
   explicit SweepState(const PanelTools& tools);
   SweepStudy& study;
-  std::string field, by;   // paths; an empty or inapplicable field: the first of the task
-  std::size_t metric = 1;  // of the second chart
+  MeasuredSweepStudy& measuring;
+  Calibrations& calibrations;
+  std::string executable = {};  // this program, for runs; empty: none is started
+  std::string field, by;        // paths; an empty or inapplicable field: the first of the task
+  std::size_t metric = 1;       // of the second chart
 };
 
 }  // namespace app::gui
