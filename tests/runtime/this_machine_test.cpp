@@ -26,26 +26,10 @@
 #include "sim/plan/programs.h"
 #include "sim/report/metrics.h"
 #include "tests/runtime/small_run.h"
+#include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
 
 namespace {
-
-// Caches below a folder of the test's own.
-class CacheFolder {
- public:
-  CacheFolder() {
-    if (const char* const before = std::getenv("XDG_CACHE_HOME")) before_ = before;
-    setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
-  }
-  ~CacheFolder() {
-    before_.empty() ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", before_.c_str(), 1);
-  }
-  const std::filesystem::path& path() const { return folder_.path(); }
-
- private:
-  TemporaryFolder folder_;
-  std::string before_;
-};
 
 sim::Calibration calibration() {
   sim::Calibration c;
