@@ -27,14 +27,14 @@ bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
 
-// What a product of one row does beside itself, in bf16: its input's norm and what follows on its result,
-// each of which would be a launch of its own that moves next to nothing.
+// What a product of few rows does beside itself, in bf16: its input's norm and what follows on its result,
+// each of which would be a launch of its own that moves next to nothing. Of each row:
 struct InputNorm {
   enum class Kind { none, rms, layer };
   Kind kind = Kind::none;
   ConstTensor gain, shift;  // (K); LayerNorm's shift may be absent
   float eps = 0;
-  Tensor normed;  // (K): what is multiplied, rounded; may be absent
+  Tensor normed;  // (K): the row under its norm, rounded; may be absent
 };
 struct Ending {
   enum class Kind {
@@ -58,12 +58,19 @@ void gemv_with(const Context& context, Tensor out, ConstTensor inp, const Weight
                ConstTensor addend, std::int64_t N, std::int64_t K, const InputNorm& norm,
                const Ending& ending);
 
-// gemv() of more rows, by tensor cores, for weights in 8 or 4 bits: at most kNarrowRows rows, K whole
-// slices of 64 columns, or 128 of int4.
-inline constexpr std::int64_t kNarrowRows = 64;
+// gemv() of more rows, by tensor cores: at most kNarrowRows rows, of bf16 kNarrowRowsOfBf16, K whole slices
+// of 64 columns, 32 of bf16 or 128 of int4. Each 32 rows of weights read all of the input, from L2: 32 rows
+// of it are as many bytes as those weights in bf16.
+inline constexpr std::int64_t kNarrowRows = 64, kNarrowRowsOfBf16 = 32;
 bool gemv_tensor_cores_takes(WeightFormat format, std::int64_t M, std::int64_t K);
+// Beside the product, in bf16: an RMSNorm of its input (M, K), GELU (M, N) or a gate (M, N / 2). Whether
+// there are instructions and registers left for it. LayerNorm's statistics would take each block a pass over
+// all of the input before.
+bool gemv_tensor_cores_has_gate(WeightFormat format, std::int64_t M);
+bool gemv_tensor_cores_has_norm(WeightFormat format, std::int64_t M);
 void gemv_tensor_cores(const Context& context, Tensor out, ConstTensor inp, const Weights& weights,
-                       ConstTensor bias, ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
+                       ConstTensor bias, ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K,
+                       const InputNorm& norm = {}, const Ending& ending = {});
 
 // out (rows, K), of 16 bits or fp32, = the weights' rows from `first` on, their scales taken in: what a
 // product of more rows than gemv() takes reads. K as gemv_takes() has it.

@@ -1,10 +1,14 @@
-// Products of up to kNarrowRows rows with weights in 8 or 4 bits, by tensor cores: every weight is read once,
-// from memory into registers, where it becomes bf16, which holds each of the formats' values exactly, and is
-// multiplied with fp32 sums. The weights are the matrix instruction's left factor, so that 16 of their rows
-// meet 8 rows of the input. Which column of a slice an element of the fragments stands for is free as long as
-// both factors agree: a lane takes 16 bytes of weights, one after the other in memory, and the same columns
-// of the input. A block's warps take slices of the columns in turn, and add up in the end.
+// Products of few rows by tensor cores: every weight is read once, from memory into registers, where those in
+// 8 or 4 bits become bf16, which holds each of the formats' values exactly, and is multiplied with fp32 sums.
+// The weights are the matrix instruction's left factor, so that 16 of their rows meet 8 rows of the input.
+// Which column of a slice an element of the fragments stands for is free as long as both factors agree: a
+// lane takes 16 bytes of weights, one after the other in memory, and the same columns of the input. A block's
+// warps take slices of the columns in turn, and add up in the end.
+//
+// An RMSNorm is part of reading the input: gains multiply it, and the rows' factors the results, for which
+// squares are summed beside the products. Gates and what they open are a block's two tiles of weights.
 #include "kernels/cuda/early_start.h"
+#include "kernels/cuda/gelu.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/shared_tile.h"
 
@@ -50,15 +54,30 @@ CUDA_DEVICE std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::ui
 #endif
 }
 
-// The sums of two pairs of bf16.
+CUDA_DEVICE float first_of(std::uint32_t pair) {
+  return float_of(pair << 16);
+}
+CUDA_DEVICE float second_of(std::uint32_t pair) {
+  return float_of(pair & 0xffff0000u);
+}
+
+// The sums of two pairs of bf16, and their products.
 CUDA_DEVICE std::uint32_t add_pairs(std::uint32_t a, std::uint32_t b) {
 #ifdef __CUDA_ARCH__
   std::uint32_t sums;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(0x3f803f80u), "r"(b));
   return sums;
 #else
-  return pack_pair<bf16>(float_of(a << 16) + float_of(b << 16),
-                         float_of(a & 0xffff0000u) + float_of(b & 0xffff0000u));
+  return pack_pair<bf16>(first_of(a) + first_of(b), second_of(a) + second_of(b));
+#endif
+}
+CUDA_DEVICE std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+#ifdef __CUDA_ARCH__
+  std::uint32_t products;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(products) : "r"(a), "r"(b), "r"(0x80008000u));  // -0
+  return products;
+#else
+  return pack_pair<bf16>(first_of(a) * first_of(b), second_of(a) * second_of(b));
 #endif
 }
 
@@ -78,11 +97,22 @@ CUDA_DEVICE std::uint32_t fp8_pair(std::uint32_t pair) {
 #endif
 }
 
-// A word's weights as pairs of bf16, before their scale. int4: weights i and i + 4 are a pair; the others:
-// neighbours.
+// Words that a matrix instruction takes at least, the pairs of bf16 that they are, and the columns of those.
 template <WeightFormat Format>
-CUDA_DEVICE void widen(std::uint32_t (&pairs)[kInWord<Format> / 2], std::uint32_t word) {
-  if constexpr (Format == WeightFormat::int4) {
+inline constexpr int kWords = Format == WeightFormat::bf16 ? 2 : 1;
+template <WeightFormat Format>
+inline constexpr int kColumns = kWords<Format>* kInWord<Format>;
+template <WeightFormat Format>
+inline constexpr int kPairs = kColumns<Format> / 2;
+
+// Weights as pairs of bf16, before their scale. int4: weights i and i + 4 are a pair; the others: neighbours.
+template <WeightFormat Format>
+CUDA_DEVICE void widen(std::uint32_t (&pairs)[kPairs<Format>], const std::uint32_t* words) {
+  const std::uint32_t word = words[0];
+  if constexpr (Format == WeightFormat::bf16) {
+    pairs[0] = word;
+    pairs[1] = words[1];
+  } else if constexpr (Format == WeightFormat::int4) {
     // 128 + a nibble, in bf16, whose last place is then 1.
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -102,9 +132,9 @@ CUDA_DEVICE void widen(std::uint32_t (&pairs)[kInWord<Format> / 2], std::uint32_
   }
 }
 
-// The input's columns that go with widen()'s pairs of a word.
+// Columns, of the input or of the gains, that go with widen()'s pairs.
 template <WeightFormat Format>
-CUDA_DEVICE void pair_inputs(std::uint32_t (&pairs)[kInWord<Format> / 2], const bf16* columns) {
+CUDA_DEVICE void pair_inputs(std::uint32_t (&pairs)[kPairs<Format>], const bf16* columns) {
   if constexpr (Format == WeightFormat::int4) {
     const Vector x = *reinterpret_cast<const Vector*>(columns);
     pairs[0] = pick_bytes(x.words[0], x.words[2], 0x5410u);
@@ -121,11 +151,21 @@ CUDA_DEVICE void pair_inputs(std::uint32_t (&pairs)[kInWord<Format> / 2], const 
   }
 }
 
+using EndingKind = Ending::Kind;
+
 struct Arguments {
   const bf16* inp;
   Weights weights;
   const bf16 *bias, *addend;
   std::int64_t M, N, K;
+  // InputNorm's, of an RMSNorm.
+  const bf16* gain = nullptr;
+  float eps = 0;
+  bf16* normed = nullptr;
+  // Ending's: GELU or a gate.
+  EndingKind ending = EndingKind::none;
+  bool gate = false;
+  bf16* activated = nullptr;
 };
 
 // Tiles of weights, 16 rows each, and of the input, 8 rows each, that a block takes. Groups' scales are of
@@ -133,21 +173,37 @@ struct Arguments {
 template <WeightFormat Format, int Inputs>
 inline constexpr int kTiles = Format == WeightFormat::int4&& Inputs > 4 ? 1 : 2;
 
-// Grid: a block kTiles * 16 rows of the weights. Shared memory: (warps, kTiles * 16, Inputs * 8) sums.
-template <class Out, WeightFormat Format, int Inputs>
-CUDA_KERNEL(kThreads)
+// Blocks a multiprocessor at least, 0: any number. Where the compiler would spill a register to have one
+// block more, it is told that it need not.
+template <WeightFormat Format, int Inputs, bool Norm>
+inline constexpr int kBlocks = Format == WeightFormat::int8 && (Norm || Inputs == 1) ? 2
+                               : Format == WeightFormat::fp8&& Norm&& Inputs == 1    ? 1
+                                                                                     : 0;
+
+// Grid: a block kTiles * 16 rows of the weights; with a gate 16 of its rows and those of what it opens.
+// Shared memory: (warps, kTiles * 16, Inputs * 8) sums; with a norm (warps, Inputs * 8) sums of squares, and
+// as many factors of rows.
+template <class Out, WeightFormat Format, int Inputs, bool Norm>
+CUDA_KERNEL_RESIDENT(kThreads, (kBlocks<Format, Inputs, Norm>))
 gemv_tensor_cores_kernel(Out* out, Arguments a) {
-  constexpr int kOfBlock = kTiles<Format, Inputs>, kPairs = kInWord<Format> / 2;
+  constexpr int kOfBlock = kTiles<Format, Inputs>, kOfStep = kPairs<Format>;
+  constexpr int kHeight = kOfBlock * kTileRows, kWidth = Inputs * kTileInputs;
   constexpr bool kGrouped = Format == WeightFormat::int4;
   static_assert(!kGrouped || kSlice<Format> == kInt4Group);
   const int lane = lane_index(), quad = lane / 4, column_of_lane = lane % 4 * 4 * kInWord<Format>;
   const int N = static_cast<int>(a.N), M = static_cast<int>(a.M);
-  const int first_row = block_index().x * kOfBlock * kTileRows;
+  // Where the block's tiles lie: one after the other, or half of the rows apart.
+  const bool gate = kOfBlock == 2 && a.gate;
+  const int first_row = block_index().x * (gate ? kTileRows : kHeight);
+  const int rows_of_first = gate ? N / 2 : N, apart = gate ? N / 2 : kTileRows;
   const int slices = static_cast<int>(a.K / kSlice<Format>);
+  const auto is_row = [&](int tile, int in_tile) {
+    return first_row + in_tile + (gate ? 0 : tile * kTileRows) < rows_of_first;
+  };
+  const auto row_at = [&](int tile, int in_tile) { return first_row + in_tile + tile * apart; };
   // Rows beyond the last are read as the last, and not written.
   const auto row_of = [&](int tile, int half) {
-    const int row = first_row + tile * kTileRows + half * 8 + quad;
-    return row < N ? row : N - 1;
+    return is_row(tile, half * 8 + quad) ? row_at(tile, half * 8 + quad) : N - 1;
   };
   // Where a lane's weights and inputs begin: in vectors and elements, of which there are below 2^32.
   const Vector* const all_weights = static_cast<const Vector*>(a.weights.data);
@@ -174,7 +230,7 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
         next[tile][half] = all_weights[rows[tile][half] + static_cast<std::uint32_t>(slice * kVectorsASlice)];
   };
 
-  float sums[kOfBlock][Inputs][4] = {};
+  float sums[kOfBlock][Inputs][4] = {}, squares[Norm ? Inputs : 1] = {};
   let_next_kernel_begin();
   if (warp_index() < slices) load_weights(warp_index());
   wait_for_kernel_before();
@@ -187,21 +243,31 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
     if (slice + kWarps < slices) load_weights(slice + kWarps);
     float of_group[kGrouped ? kOfBlock : 1][kGrouped ? Inputs : 1][4] = {};
 #pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      std::uint32_t weights[kOfBlock][2][kPairs];
+    for (int word = 0; word < 4; word += kWords<Format>) {
+      std::uint32_t weights[kOfBlock][2][kOfStep];
 #pragma unroll
       for (int tile = 0; tile < kOfBlock; ++tile)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) widen<Format>(weights[tile][half], now[tile][half].words[word]);
+        for (int half = 0; half < 2; ++half) widen<Format>(weights[tile][half], now[tile][half].words + word);
+      const auto of_slice = static_cast<std::uint32_t>(slice * kSlice<Format> + word * kInWord<Format>);
+      std::uint32_t gains[kOfStep];
+      if constexpr (Norm)
+        pair_inputs<Format>(gains, a.gain + (of_slice + static_cast<std::uint32_t>(column_of_lane)));
 #pragma unroll
       for (int m = 0; m < Inputs; ++m) {
-        std::uint32_t x[kPairs];
-        pair_inputs<Format>(x, a.inp + (inputs[m] + static_cast<std::uint32_t>(slice * kSlice<Format> +
-                                                                               word * kInWord<Format>)));
+        std::uint32_t x[kOfStep];
+        pair_inputs<Format>(x, a.inp + (inputs[m] + of_slice));
+        if constexpr (Norm) {
+#pragma unroll
+          for (int pair = 0; pair < kOfStep; ++pair) {
+            squares[m] += first_of(x[pair]) * first_of(x[pair]) + second_of(x[pair]) * second_of(x[pair]);
+            x[pair] = multiply_pairs(x[pair], gains[pair]);
+          }
+        }
 #pragma unroll
         for (int tile = 0; tile < kOfBlock; ++tile)
 #pragma unroll
-          for (int pair = 0; pair < kPairs; pair += 2) {
+          for (int pair = 0; pair < kOfStep; pair += 2) {
             const std::uint32_t fragment[4] = {weights[tile][0][pair], weights[tile][1][pair],
                                                weights[tile][0][pair + 1], weights[tile][1][pair + 1]};
             if constexpr (kGrouped)
@@ -228,7 +294,8 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
   }
 
   float* const partials = shared_memory<float>();
-  constexpr int kHeight = kOfBlock * kTileRows, kWidth = Inputs * kTileInputs;
+  float* const warp_squares = partials + kWarps * kHeight * kWidth;
+  float* const factors = warp_squares + kWarps * kWidth;
 #pragma unroll
   for (int tile = 0; tile < kOfBlock; ++tile)
 #pragma unroll
@@ -239,48 +306,127 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
         partials[(warp_index() * kHeight + tile * kTileRows + place.row) * kWidth + m * kTileInputs +
                  place.column] = sums[tile][m][i];
       }
+  if constexpr (Norm) {
+#pragma unroll
+    for (int m = 0; m < Inputs; ++m) {
+      float sum = squares[m];  // of four lanes, which have a row's columns
+      sum += shuffle_xor(sum, 1);
+      sum += shuffle_xor(sum, 2);
+      if (lane % 4 == 0) warp_squares[warp_index() * kWidth + m * kTileInputs + quad] = sum;
+    }
+  }
   sync_block();
-  // Neighbouring threads write neighbouring columns of the output, which are rows of the weights.
-  for (int i = thread_index(); i < kHeight * kWidth; i += kThreads) {
-    const int row = i % kHeight, m = i / kHeight, n = first_row + row;
-    if (n >= N || m >= M) continue;
+  if constexpr (Norm) {
+    if (thread_index() < kWidth) {
+      float sum = 0;
+      for (int warp = 0; warp < kWarps; ++warp) sum += warp_squares[warp * kWidth + thread_index()];
+      factors[thread_index()] = 1 / sqrtf(sum / static_cast<float>(a.K) + a.eps);
+    }
+    sync_block();
+    // A block a row of what is multiplied, for whoever else reads it.
+    const std::int64_t blocks = grid_size().x;
+    for (std::int64_t row = block_index().x; a.normed != nullptr && row < M; row += blocks)
+      for (std::int64_t k = thread_index() * 8; k < a.K; k += kThreads * 8) {
+        float x[8], gain[8];
+        load<8>(x, a.inp + row * a.K + k);
+        load<8>(gain, a.gain + k);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[i] *= factors[row] * gain[i];
+        store<8>(a.normed + row * a.K + k, x);
+      }
+  }
+  const auto result = [&](int tile, int in_tile, int m) {
+    const int n = row_at(tile, in_tile);
     float sum = 0;
-    for (int warp = 0; warp < kWarps; ++warp) sum += partials[(warp * kHeight + row) * kWidth + m];
-    if constexpr (!kGrouped) sum *= a.weights.scales[n];
-    const std::int64_t at = m * a.N + n;
+    for (int warp = 0; warp < kWarps; ++warp)
+      sum += partials[(warp * kHeight + tile * kTileRows + in_tile) * kWidth + m];
+    if constexpr (Norm) sum *= factors[m];
+    if constexpr (Format == WeightFormat::int8 || Format == WeightFormat::fp8) sum *= a.weights.scales[n];
     if (a.bias != nullptr) sum += to_float(a.bias[n]);
-    if (a.addend != nullptr) sum += to_float(a.addend[at]);
-    out[at] = from_float<Out>(sum);
+    if (a.addend != nullptr) sum += to_float(a.addend[m * a.N + n]);
+    return sum;
+  };
+  // Neighbouring threads write neighbouring columns of the output, which are rows of the weights.
+  const int height = gate ? kTileRows : kHeight;
+  for (int i = thread_index(); i < height * kWidth; i += kThreads) {
+    const int row = i % height, m = i / height, tile = row / kTileRows, in_tile = row % kTileRows;
+    if (!is_row(tile, in_tile) || m >= M) continue;
+    const int n = row_at(tile, in_tile);
+    const float x = result(tile, in_tile, m);
+    out[m * a.N + n] = from_float<Out>(x);
+    if (a.ending == EndingKind::gelu) a.activated[m * a.N + n] = from_float<bf16>(gelu(x));
+    if (!gate) continue;
+    const float opened = result(1, in_tile, m);
+    out[m * a.N + n + apart] = from_float<Out>(opened);
+    const float by = a.ending == EndingKind::gelu_gate ? gelu(x) : x / (1 + expf(-x));
+    a.activated[m * (a.N / 2) + n] = from_float<bf16>(by * opened);
   }
 }
 
-template <class Out, WeightFormat Format, int Inputs>
+template <class Out, WeightFormat Format, int Inputs, bool Norm>
 void launch(const Context& context, Out* out, const Arguments& a) {
-  constexpr int kHeight = kTiles<Format, Inputs> * kTileRows;
-  start_early(context,
-              {.grid = {static_cast<int>(ceil_div(a.N, kHeight)), 1, 1},
-               .threads = kThreads,
-               .shared_bytes = sizeof(float) * kWarps * kHeight * Inputs * kTileInputs},
-              gemv_tensor_cores_kernel<Out, Format, Inputs>, out, a);
+  constexpr int kHeight = kTiles<Format, Inputs> * kTileRows, kWidth = Inputs * kTileInputs;
+  const std::int64_t blocks = a.gate ? ceil_div(a.N / 2, kTileRows) : ceil_div(a.N, kHeight);
+  start_early(
+      context,
+      {.grid = {static_cast<int>(blocks), 1, 1},
+       .threads = kThreads,
+       .shared_bytes = sizeof(float) * (kWarps * kHeight * kWidth + (Norm ? (kWarps + 1) * kWidth : 0))},
+      gemv_tensor_cores_kernel<Out, Format, Inputs, Norm>, out, a);
 }
 
 template <class Out, WeightFormat Format>
 void with_inputs(const Context& context, Out* out, const Arguments& a) {
-  if (a.M <= 8) return launch<Out, Format, 1>(context, out, a);
-  if (a.M <= 16) return launch<Out, Format, 2>(context, out, a);
-  if (a.M <= 32) return launch<Out, Format, 4>(context, out, a);
-  launch<Out, Format, 8>(context, out, a);
+  if (a.M <= 8) return launch<Out, Format, 1, false>(context, out, a);
+  if (a.M <= 16) return launch<Out, Format, 2, false>(context, out, a);
+  if (a.M <= 32) return launch<Out, Format, 4, false>(context, out, a);
+  if constexpr (Format != WeightFormat::bf16) launch<Out, Format, 8, false>(context, out, a);
+}
+
+template <WeightFormat Format>
+void with_norm(const Context& context, bf16* out, const Arguments& a) {
+  if (a.M <= 8) return launch<bf16, Format, 1, true>(context, out, a);
+  if (a.M <= 16) return launch<bf16, Format, 2, true>(context, out, a);
+  if constexpr (Format == WeightFormat::bf16) launch<bf16, Format, 4, true>(context, out, a);
 }
 
 }  // namespace
 
 bool gemv_tensor_cores_takes(WeightFormat format, std::int64_t M, std::int64_t K) {
-  return format != WeightFormat::bf16 && M <= kNarrowRows && K % (4 * 128 / bits_of_format(format)) == 0;
+  return M <= (format == WeightFormat::bf16 ? kNarrowRowsOfBf16 : kNarrowRows) &&
+         K % (4 * 128 / bits_of_format(format)) == 0;
+}
+
+bool gemv_tensor_cores_has_gate(WeightFormat format, std::int64_t M) {
+  return format != WeightFormat::int4 || M <= 32;
+}
+
+bool gemv_tensor_cores_has_norm(WeightFormat format, std::int64_t M) {
+  return format != WeightFormat::int4 && M <= (format == WeightFormat::bf16 ? kNarrowRowsOfBf16 : 16);
 }
 
 void gemv_tensor_cores(const Context& context, Tensor out, ConstTensor inp, const Weights& weights,
-                       ConstTensor bias, ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K) {
-  const Arguments a{inp.as<bf16>(), weights, bias.as<bf16>(), addend.as<bf16>(), M, N, K};
+                       ConstTensor bias, ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K,
+                       const InputNorm& norm, const Ending& ending) {
+  Arguments a{inp.as<bf16>(), weights, bias.as<bf16>(), addend.as<bf16>(), M, N, K};
+  a.ending = ending.kind;
+  a.gate = ending.kind == EndingKind::silu_gate || ending.kind == EndingKind::gelu_gate;
+  a.activated = ending.activated.as<bf16>();
+  if (norm.kind != InputNorm::Kind::none) {
+    a.gain = norm.gain.as<bf16>();
+    a.eps = norm.eps;
+    a.normed = norm.normed.as<bf16>();
+    switch (weights.format) {
+      case WeightFormat::int8:
+        return with_norm<WeightFormat::int8>(context, out.as<bf16>(), a);
+      case WeightFormat::fp8:
+        return with_norm<WeightFormat::fp8>(context, out.as<bf16>(), a);
+      case WeightFormat::bf16:
+        return with_norm<WeightFormat::bf16>(context, out.as<bf16>(), a);
+      case WeightFormat::int4:
+        throw CudaError("products of weights in int4 do not norm their input");
+    }
+  }
   const auto in_type = [&]<class Out>(Out* to) {
     switch (weights.format) {
       case WeightFormat::int8:
@@ -290,7 +436,7 @@ void gemv_tensor_cores(const Context& context, Tensor out, ConstTensor inp, cons
       case WeightFormat::int4:
         return with_inputs<Out, WeightFormat::int4>(context, to, a);
       case WeightFormat::bf16:
-        throw CudaError("weights in bf16 are no weights in 8 or 4 bits");
+        return with_inputs<Out, WeightFormat::bf16>(context, to, a);
     }
   };
   out.type == Type::f32 ? in_type(out.as<float>()) : in_type(out.as<bf16>());

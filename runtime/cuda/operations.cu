@@ -8,9 +8,9 @@
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/quantise.h"
+#include "runtime/cuda/few_rows.h"
 #include "runtime/cuda/kernel_entries.h"
 #include "runtime/cuda/matmul.h"
-#include "runtime/cuda/one_row.h"
 #include "runtime/cuda/operations.h"
 #include "runtime/cuda/standard_attention.h"
 
@@ -231,7 +231,7 @@ bool may_begin_fused(OpKind first) {
 }
 
 FusedRun run_fused(std::span<const Call> calls) {
-  if (const FusedRun done = product_of_one_row(calls); done.count > 1) return done;
+  if (const FusedRun done = product_of_few_rows(calls); done.count > 1) return done;
   const Call &first = calls[0], &second = calls[1];
   bool done = false;
   if (first.kind() == OpKind::matmul && second.kind() == OpKind::gelu)

@@ -86,11 +86,47 @@ bool ends_one_row(const Plan& plan, const Operation& product, const Variables& v
   return is_one_row(plan, product, v) && buffer_of(plan, product, Role::out).dtype == DType::bf16;
 }
 
+// Of two rows and more, whether it can be the kernel that multiplies them by tensor cores, and is where it
+// does more: norm its input, or open gates (kernels/cuda/gemv.h says up to how many rows).
+bool is_few_rows(const Plan& plan, const Operation& op, const Variables& v, std::int64_t most_rows) {
+  if (op.kind != OpKind::matmul || op.dtype != DType::bf16 ||
+      buffer_of(plan, op, Role::out).dtype != DType::bf16)
+    return false;
+  const std::int64_t rows = op.dims.rows.value(bound_to(op, v));
+  const std::int64_t weight_bits = bits(buffer_of(plan, op, Role::weight).dtype);
+  return weight_bits <= 16 && rows > 1 && rows <= most_rows &&
+         op.dims.inner.factor % (4 * 128 / weight_bits) == 0;
+}
+
+bool norms_few_rows(const Plan& plan, const Operation& norm, const Operation& product, const Variables& v) {
+  constexpr std::int64_t kMost = 32, kMostNarrow = 16;  // narrow: weights in 8 bits
+  const std::int64_t weight_bits = bits(buffer_of(plan, product, Role::weight).dtype);
+  return norm.kind == OpKind::rmsnorm && weight_bits >= 8 &&
+         is_few_rows(plan, product, v, weight_bits == 8 ? kMostNarrow : kMost);
+}
+
+bool opens_few_rows(const Plan& plan, const Operation& product, const Variables& v) {
+  constexpr std::int64_t kMost = 64, kMostWide = 32;  // wide: in registers or from memory, int4 and bf16
+  const bool byte = bits(buffer_of(plan, product, Role::weight).dtype) == 8;
+  return is_few_rows(plan, product, v, byte ? kMost : kMostWide);
+}
+
 bool rotates_and_appends(const Plan& plan, const Block& block, const std::vector<bool>& pairs,
                          std::size_t rope) {
   if (!pairs[rope]) return false;
   const DType cache = buffer_of(plan, block.operations[rope + 1], Role::k_cache).dtype;
   return cache == DType::bf16 || cache == DType::fp8;
+}
+
+// Whether a product of few rows ends in GELU by itself: one that norms its input, or whose weights have fewer
+// than 16 bits.
+bool ends_few_rows(const Plan& plan, const Block& block, const std::vector<bool>& pairs, std::size_t product,
+                   const Variables& v) {
+  const Operation& op = block.operations[product];
+  if (product > 0 && pairs[product - 1] && norms_few_rows(plan, block.operations[product - 1], op, v))
+    return true;
+  constexpr std::int64_t kMost = 64;
+  return bits(buffer_of(plan, op, Role::weight).dtype) < 16 && is_few_rows(plan, op, v, kMost);
 }
 
 }  // namespace
@@ -122,9 +158,13 @@ std::size_t kernel_of(const Plan& plan, const Block& block, const std::vector<bo
       return pairs[index] && is_normed_sum(ops[index], ops[index + 1]) ? index + 1 : index;
     case OpKind::layernorm:
     case OpKind::rmsnorm:
-      return pairs[index] && is_one_row(plan, ops[index + 1], v) ? index + 1 : index;
+      return pairs[index] && (is_one_row(plan, ops[index + 1], v) ||
+                              norms_few_rows(plan, ops[index], ops[index + 1], v))
+                 ? index + 1
+                 : index;
     case OpKind::gelu:
       if (!is_behind(index)) return index;
+      if (ends_few_rows(plan, block, pairs, index - 1, v)) return index - 1;
       if (is_one_row(plan, ops[index - 1], v))
         return ends_one_row(plan, ops[index - 1], v) ? index - 1 : index;
       return !has(ops[index - 1], Role::residual) &&
@@ -133,7 +173,10 @@ std::size_t kernel_of(const Plan& plan, const Block& block, const std::vector<bo
                  : index;
     case OpKind::swiglu:
     case OpKind::geglu:
-      return is_behind(index) && ends_one_row(plan, ops[index - 1], v) ? index - 1 : index;
+      return is_behind(index) &&
+                     (ends_one_row(plan, ops[index - 1], v) || opens_few_rows(plan, ops[index - 1], v))
+                 ? index - 1
+                 : index;
     case OpKind::gelu_backward:
       return is_behind(index) ? index - 1 : index;
     case OpKind::rope:

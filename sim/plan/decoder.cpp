@@ -633,6 +633,11 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
   ops.push_back(operation(activation_id(m) + ".forward", activation_kind(m.activation, Phase::forward),
                           elementwise, row_dims(m.intermediate_size),
                           {writes(r.mlp_activation), reads(r.mlp_up)}));
+  // One kernel may do both: some of its blocks then write while others still read what the product
+  // multiplies.
+  const Scenario& s = b.scenario();
+  if (s.implementation.runs_here && s.workload.task == Task::generate)
+    ops.back().beside.push_back(reads(mlp_inp));
   append(ops, project_and_add(b, "layer.mlp.down", c.residual_out, r.mlp_activation, p.mlp_down, middle, c,
                               r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size),
                               mlp_norm_of(p, r)));

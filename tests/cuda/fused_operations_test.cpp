@@ -28,6 +28,19 @@ class OneByOne final : public runtime::Device {
   bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
     return gpu_->supports(operation, operands);
   }
+  bool takes_columns(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
+    return gpu_->takes_columns(operation, operands);
+  }
+  std::span<const sim::DType> weight_dtypes(sim::DType computing) const override {
+    return gpu_->weight_dtypes(computing);
+  }
+  runtime::WeightGroups weight_groups(sim::DType stored) const override {
+    return gpu_->weight_groups(stored);
+  }
+  void store_weight(std::span<std::byte> codes, std::span<std::byte> scales, std::span<const float> values,
+                    const runtime::StoredWeight& weight) const override {
+    gpu_->store_weight(codes, scales, values, weight);
+  }
   sim::Bytes available() const override { return gpu_->available(); }
   std::byte* allocate(sim::Bytes size) override { return gpu_->allocate(size); }
   void release(std::byte* memory, sim::Bytes size) noexcept override { gpu_->release(memory, size); }
@@ -291,12 +304,37 @@ TEST_CASE("rotation and KV append are one kernel, which leaves the bits of two, 
 
 namespace {
 
-sim::Scenario decoding(sim::Model model, std::int64_t layers) {
+sim::Scenario decoding(sim::Model model, std::int64_t layers, std::int64_t sequences = 1) {
   model.num_hidden_layers = static_cast<std::int32_t>(layers);
-  sim::Scenario scenario = tests::generation(model, 3, 1);
+  sim::Scenario scenario = tests::generation(model, 3, sequences);
   scenario.workload.dtype = sim::DType::bf16;
   scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
   return scenario;
+}
+
+// But for bf16's roundings, some rows deep.
+void check_alike(const Tokens& fused, const Tokens& apart) {
+  CHECK(apart.fused.empty());
+  double largest = 0;
+  for (const float logit : apart.logits) largest = std::max(largest, std::abs(static_cast<double>(logit)));
+  for (std::size_t i = 0; i < apart.logits.size(); ++i)
+    CHECK(std::abs(fused.logits[i] - apart.logits[i]) <= 0x1p-5 * largest);
+}
+
+std::vector<std::string> predicted_in_decoding(const sim::Scenario& scenario) {
+  std::set<std::string> predicted;
+  for (const sim::Row& row : sim::predict(scenario).rows)
+    if (!row.fused_into.empty() && row.phase == sim::Phase::decode)
+      predicted.insert(std::string(sim::name(row.phase)) + " " + std::string(sim::name(row.kind)) + " into " +
+                       row.fused_into);
+  return {predicted.begin(), predicted.end()};
+}
+
+std::vector<std::string> fused_in_decoding(const Tokens& tokens) {
+  std::vector<std::string> of_decoding;
+  std::copy_if(tokens.fused.begin(), tokens.fused.end(), std::back_inserter(of_decoding),
+               [](const std::string& row) { return row.starts_with("decode"); });
+  return of_decoding;
 }
 
 }  // namespace
@@ -318,22 +356,41 @@ TEST_CASE("a token of one sequence takes five launches a layer, and its numbers 
     const Tokens two = tokens_of(decoding(c.model, 2), gpu()), three = tokens_of(decoding(c.model, 3), gpu());
     CHECK(three.launches - two.launches == c.launches);
     const Tokens apart = tokens_of(decoding(c.model, 3), std::make_unique<OneByOne>(gpu()));
-    CHECK(apart.fused.empty());
-    double largest = 0;
-    for (const float logit : apart.logits) largest = std::max(largest, std::abs(static_cast<double>(logit)));
-    for (std::size_t i = 0; i < apart.logits.size(); ++i)
-      CHECK(std::abs(three.logits[i] - apart.logits[i]) <=
-            0x1p-5 * largest);  // bf16's roundings, some rows deep
-    std::vector<std::string> predicted;
-    for (const sim::Row& row : sim::predict(decoding(c.model, 3)).rows)
-      if (!row.fused_into.empty() && row.phase == sim::Phase::decode)
-        predicted.push_back(std::string(sim::name(row.phase)) + " " + std::string(sim::name(row.kind)) +
-                            " into " + row.fused_into);
-    std::sort(predicted.begin(), predicted.end());
-    predicted.erase(std::unique(predicted.begin(), predicted.end()), predicted.end());
-    std::vector<std::string> of_decoding;
-    std::copy_if(three.fused.begin(), three.fused.end(), std::back_inserter(of_decoding),
-                 [](const std::string& row) { return row.starts_with("decode"); });
-    CHECK(predicted == of_decoding);
+    check_alike(three, apart);
+    CHECK(predicted_in_decoding(decoding(c.model, 3)) == fused_in_decoding(three));
+  }
+}
+
+TEST_CASE("tokens of few sequences take six launches a layer, and their numbers are those of nine",
+          "[plan]") {
+  sim::Model llama = tests::small_llama();  // rows of whole slices
+  llama.hidden_size = llama.intermediate_size = 128;
+  llama.num_attention_heads = 8;
+  sim::Model geglu = llama;
+  geglu.activation = sim::Activation::geglu;
+  sim::Model layernorm = llama;
+  layernorm.norm = sim::Norm::layernorm;
+  struct Case {
+    sim::Model model;
+    std::int64_t sequences, launches;
+    sim::DType weights;
+  };
+  // Norms are part of products up to 32 rows, of weights in 8 bits 16; gates up to 32, of 8 bits 64.
+  constexpr sim::DType kBf16 = sim::DType::bf16, kInt8 = sim::DType::int8, kInt4 = sim::DType::int4;
+  for (const Case& c : {Case{llama, 2, 6, kBf16}, Case{geglu, 16, 6, kBf16}, Case{llama, 17, 6, kBf16},
+                        Case{llama, 40, 9, kBf16}, Case{llama, 5, 6, kInt8}, Case{llama, 40, 8, kInt8},
+                        Case{llama, 3, 8, kInt4}, Case{llama, 40, 9, kInt4}, Case{layernorm, 2, 8, kBf16}}) {
+    CAPTURE(c.sequences, std::string(sim::name(c.weights)), std::string(sim::name(c.model.norm)),
+            std::string(sim::name(c.model.activation)));
+    const auto scenario = [&](std::int64_t layers) {
+      sim::Scenario s = decoding(c.model, layers, c.sequences);
+      if (c.weights != kBf16) s.workload.weights_dtype = c.weights;
+      if (c.weights == kInt4) s.workload.weights_group = 128;
+      return s;
+    };
+    const Tokens one = tokens_of(scenario(1), gpu()), two = tokens_of(scenario(2), gpu());
+    CHECK(two.launches - one.launches == c.launches);
+    check_alike(two, tokens_of(scenario(2), std::make_unique<OneByOne>(gpu())));
+    CHECK(predicted_in_decoding(scenario(2)) == fused_in_decoding(two));
   }
 }

@@ -83,7 +83,7 @@ TEST_CASE("a product of few rows is as accurate as a plain one with the same wei
       const bool few = cuda::gemv_takes(format, s.M, s.K),
                  narrow = cuda::gemv_tensor_cores_takes(format, s.M, s.K);
       REQUIRE(few == (s.M <= 8));
-      REQUIRE(narrow == (format != WeightFormat::bf16));
+      REQUIRE(narrow == (format != WeightFormat::bf16 || s.M <= 32));
       const auto inp = tests::normal_tensor(s.M * s.K, 1, Type::bf16),
                  weight = tests::normal_tensor(s.N * s.K, 2, Type::bf16),
                  bias = tests::normal_tensor(s.N, 3, Type::bf16),
@@ -119,8 +119,10 @@ TEST_CASE("a product of few rows is as accurate as a plain one with the same wei
             const cuda::Weights weights{
                 format, format == WeightFormat::bf16 ? cuda::ConstTensor(w).data : bytes.data(),
                 scales.data()};
-            (by_tensor_cores ? cuda::gemv_tensor_cores : cuda::gemv)(tests::no_scratch(), out, x, weights, b,
-                                                                     a, s.M, s.N, s.K);
+            if (by_tensor_cores)
+              cuda::gemv_tensor_cores(tests::no_scratch(), out, x, weights, b, a, s.M, s.N, s.K);
+            else
+              cuda::gemv(tests::no_scratch(), out, x, weights, b, a, s.M, s.N, s.K);
             return out.values();
           });
           tests::check_as_accurate_as_plain(values, tests::rounded(plain, type), exact, type, test::kForward);
@@ -276,6 +278,76 @@ TEST_CASE("a product of one row with its norm and what follows is as accurate as
               CHECK((t == kPosition ? keys[i] == out[key] : std::isnan(keys[i])));
               CHECK((t == kPosition ? values[i] == out[value] : std::isnan(values[i])));
             }
+        }
+}
+
+TEST_CASE("a product of few rows with its norm and what follows is as accurate as kernels of their own") {
+  using NormKind = cuda::InputNorm::Kind;
+  using EndingKind = cuda::Ending::Kind;
+  constexpr float kEps = 1e-5f;
+  const auto as_bf16 = [](float x) { return cuda::to_float(cuda::from_float<cuda::bf16>(x)); };
+  const std::int64_t K = 384;
+  for (const std::int64_t M : {2L, 8L, 9L, 16L, 31L, 50L})
+    for (const WeightFormat format :
+         {WeightFormat::bf16, WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4})
+      for (const NormKind norm : {NormKind::none, NormKind::rms})
+        for (const EndingKind ending :
+             {EndingKind::none, EndingKind::gelu, EndingKind::silu_gate, EndingKind::gelu_gate}) {
+          const bool gate = ending == EndingKind::silu_gate || ending == EndingKind::gelu_gate;
+          if (!cuda::gemv_tensor_cores_takes(format, M, K) ||
+              (norm == NormKind::rms && !cuda::gemv_tensor_cores_has_norm(format, M)) ||
+              (gate && !cuda::gemv_tensor_cores_has_gate(format, M)))
+            continue;
+          const std::int64_t N = gate ? 38 : 45;  // tiles that are not filled, gates that end within one
+          CAPTURE(M, static_cast<int>(format), static_cast<int>(norm), static_cast<int>(ending));
+          auto inp = tests::normal_tensor(M * K, 1, Type::bf16);
+          for (std::size_t i = 0; i < inp.size(); ++i)  // rows of different sizes
+            inp[i] = as_bf16(inp[i] * static_cast<float>(1 + i / static_cast<std::size_t>(K)));
+          const auto gain = tests::normal_tensor(K, 2, Type::bf16),
+                     bias = tests::normal_tensor(N, 4, Type::bf16),
+                     weight = tests::normal_tensor(N * K, 5, Type::bf16);
+          const Quantised q =
+              format == WeightFormat::bf16 ? Quantised{{}, {}, weight} : quantise(format, weight, N, K);
+          const OneRow c{N, K, format, norm, ending};
+          Results<double> exact;
+          Results<float> plain;
+          const auto append = [](auto& all, const auto& row) {
+            all.normed.insert(all.normed.end(), row.normed.begin(), row.normed.end());
+            all.out.insert(all.out.end(), row.out.begin(), row.out.end());
+            all.activated.insert(all.activated.end(), row.activated.begin(), row.activated.end());
+          };
+          for (std::int64_t m = 0; m < M; ++m) {
+            const std::vector<float> row(inp.begin() + m * K, inp.begin() + (m + 1) * K);
+            append(exact,
+                   one_row<double>(c, row, gain, {}, q.values, bias, {}, kEps, [](double x) { return x; }));
+            append(plain, one_row<float>(c, row, gain, {}, q.values, bias, {}, kEps, as_bf16));
+          }
+          std::vector<float> normed, out, activated;
+          tests::in_every_order([&] {
+            DeviceArray x(inp, Type::bf16), g(gain, Type::bf16), w(weight, Type::bf16), b(bias, Type::bf16),
+                to(M * N, Type::bf16), after(M * N, Type::bf16), before(M * K, Type::bf16);
+            OnGpu<std::uint8_t> bytes(q.bytes.empty() ? std::vector<std::uint8_t>(1) : q.bytes);
+            OnGpu<float> scales(q.scales.empty() ? std::vector<float>(1) : q.scales);
+            const cuda::Weights weights{
+                format, format == WeightFormat::bf16 ? cuda::ConstTensor(w).data : bytes.data(),
+                scales.data()};
+            cuda::InputNorm n;
+            n.kind = norm;
+            if (norm != NormKind::none) n.gain = g, n.normed = before, n.eps = kEps;
+            cuda::Ending e;
+            e.kind = ending;
+            e.activated = after;
+            cuda::gemv_tensor_cores(tests::no_scratch(), to, x, weights, b, {}, M, N, K, n, e);
+            normed = before.values(), out = to.values(), activated = after.values();
+            return out;
+          });
+          tests::check_as_accurate_as_plain(out, plain.out, exact.out, Type::bf16, test::kForward);
+          if (norm != NormKind::none)
+            tests::check_as_accurate_as_plain(normed, plain.normed, exact.normed, Type::bf16, test::kForward);
+          activated.resize(plain.activated.size());
+          if (!activated.empty())
+            tests::check_as_accurate_as_plain(activated, plain.activated, exact.activated, Type::bf16,
+                                              test::kForward);
         }
 }
 

@@ -145,7 +145,9 @@ TEST_CASE("the peak is what an independent count over all operations finds") {
   for (std::size_t i = 0; i < program.actions.size(); ++i) {
     const Action& a = program.actions[i];
     for (const Operation& op : plan.blocks[a.block].operations) {
-      for (const Operand& o : op.operands) {
+      std::vector<Operand> all = op.operands;
+      all.insert(all.end(), op.beside.begin(), op.beside.end());
+      for (const Operand& o : all) {
         if (o.buffer == kNoBuffer || plan.buffers[o.buffer].on_host) continue;
         const BufferId buffer = plan.storage(o.buffer);
         const Buffer& b = plan.buffers[buffer];

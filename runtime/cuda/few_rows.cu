@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "runtime/cuda/few_rows.h"
 #include "runtime/cuda/matmul.h"
-#include "runtime/cuda/one_row.h"
 
 namespace runtime {
 namespace {
@@ -30,7 +30,8 @@ bool takes_norm(const Call& norm, const Call& product) {
   // Four bits a weight leave no instructions for more than themselves (tests/cuda/budget.md).
   if (product.kind() != OpKind::matmul || product.weights().format == cuda::WeightFormat::int4) return false;
   const ConstTensor gain = norm.tensor(Role::weight), shift = norm.tensor(Role::bias);
-  return norm.rows() == 1 && norm.row_stride(Role::out) == 0 && norm.f32(Role::rstd) == nullptr && gain &&
+  const bool whole = norm.row_stride(Role::inp) == 0 && norm.row_stride(Role::out) == 0;
+  return whole && norm.rows() == product.rows() && norm.f32(Role::rstd) == nullptr && gain &&
          gain.type == cuda::Type::bf16 && (!shift || shift.type == cuda::Type::bf16) &&
          norm.tensor(Role::out).data == product.tensor(Role::inp).data &&
          norm.tensor(Role::inp).type == cuda::Type::bf16;
@@ -88,20 +89,55 @@ bool is_written_over(const Call& norm, std::span<const Call> behind) {
                      [&](const Call& call) { return call.writes_over(*norm.find(Role::out)); });
 }
 
+// Of two rows and more, by tensor cores. GELU behind weights in 16 bits is cuBLASLt's epilogue, if nothing
+// else is to be done.
+bool takes_few_rows(const Call& product, const InputNorm& norm, const Followed& followed) {
+  const std::int64_t rows = product.rows();
+  const cuda::WeightFormat format = product.weights().format;
+  const Tensor out = product.tensor(0), addend = product.tensor(4);
+  if (rows < 2 || product.tensor(1).type != cuda::Type::bf16 || out.type != cuda::Type::bf16 ||
+      (addend && addend.type != cuda::Type::bf16) ||
+      !cuda::gemv_tensor_cores_takes(format, rows, product.inner()))
+    return false;
+  const bool norms = norm.kind != InputNorm::Kind::none;
+  if (norms && (norm.kind != InputNorm::Kind::rms || !cuda::gemv_tensor_cores_has_norm(format, rows)))
+    return false;
+  switch (followed.ending.kind) {
+    case Ending::Kind::none:
+      return norms;
+    case Ending::Kind::gelu:
+      return norms || format != cuda::WeightFormat::bf16;
+    case Ending::Kind::silu_gate:
+    case Ending::Kind::gelu_gate:
+      return cuda::gemv_tensor_cores_has_gate(format, rows);
+    case Ending::Kind::rotate_append:
+      return false;
+  }
+  return false;
+}
+
 }  // namespace
 
-FusedRun product_of_one_row(std::span<const Call> calls) {
+FusedRun product_of_few_rows(std::span<const Call> calls) {
   const std::size_t at = calls.size() > 1 && takes_norm(calls[0], calls[1]) ? 1 : 0;
   const Call& product = calls[at];
-  if (product.kind() != OpKind::matmul || !is_one_row(product)) return {};
-  const Followed followed = ending_of(product, calls.subspan(at + 1));
+  if (product.kind() != OpKind::matmul) return {};
+  const bool one_row = is_one_row(product);
+  Followed followed = ending_of(product, calls.subspan(at + 1));
+  if (!one_row && followed.ending.kind == Ending::Kind::rotate_append) followed = {};
   if (at + followed.operations == 0) return {};
   InputNorm norm;
   if (at == 1) norm = norm_of(calls[0]);
+  if (!one_row && !takes_few_rows(product, norm, followed)) return {};
   if (at == 1 && is_written_over(calls[0], calls.subspan(2, followed.operations))) norm.normed = {};
   const ConstTensor inp = at == 1 ? calls[0].tensor(Role::inp) : product.tensor(Role::inp);
-  cuda::gemv_with(product.context, product.tensor(0), inp, product.weights(), product.tensor(3),
-                  product.tensor(4), product.cols(), product.inner(), norm, followed.ending);
+  if (one_row)
+    cuda::gemv_with(product.context, product.tensor(0), inp, product.weights(), product.tensor(3),
+                    product.tensor(4), product.cols(), product.inner(), norm, followed.ending);
+  else
+    cuda::gemv_tensor_cores(product.context, product.tensor(0), inp, product.weights(), product.tensor(3),
+                            product.tensor(4), product.rows(), product.cols(), product.inner(), norm,
+                            followed.ending);
   return {at + 1 + followed.operations, at};
 }
 
