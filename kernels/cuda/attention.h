@@ -24,6 +24,9 @@ struct AttentionMask {
   // The shape's T is then the longest, and rows their sum. Null: B sequences of T.
   const std::int32_t* cu_seqlens = nullptr;
   std::int64_t rows = 0;
+  // (H), as AttentionShape's, which are the CPU's and not looked at here; absent: there are none. Backward
+  // passes need none: lse and out have them.
+  ConstTensor sinks{};
 };
 
 // out (B, T, H*D), qkv (B, T, (H+2G)*D) of one type; lse (B, H, T) fp32, may be null. With different lengths:
@@ -37,11 +40,20 @@ void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor d
                               const AttentionMask& mask = {});
 
 // In place over the scores (B, H, T, T) of standard attention: softmax of score / sqrt(D) up to the diagonal,
-// zeros above and where the shape's mask hides keys; with its sinks.
-void causal_softmax_forward(const Context& context, Tensor scores, AttentionShape s);
-// dprobabilities (B, H, T, T) becomes the scores' gradient: p * (dp - sum(p * dp)) / sqrt(D).
+// zeros above and where the shape's mask hides keys; with sinks (H), or absent.
+void causal_softmax_forward(const Context& context, Tensor scores, AttentionShape s, ConstTensor sinks = {});
+// dprobabilities (B, H, T, T) becomes the scores' gradient: p * (dp - sum(p * dp)) / sqrt(D). of_sinks
+// (B, H, T), unless null: the gradient of a row's sink, which takes what of the row's sum its keys do not.
 void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
-                             AttentionShape s);
+                             AttentionShape s, float* of_sinks = nullptr);
+
+// dsinks (H) = the gradient of sinks, or `add`ed to what stands there; out and lse are
+// attention_flash_forward's. As many floats of scratch as lse has.
+void attention_sinks_backward(const Context& context, Tensor dsinks, bool add, ConstTensor sinks,
+                              ConstTensor dout, ConstTensor out, const float* lse, AttentionShape s);
+// The same from causal_softmax_backward()'s of_sinks.
+void add_sinks_of_rows(const Context& context, Tensor dsinks, bool add, const float* of_sinks,
+                       AttentionShape s);
 
 // Writes the keys and values of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b] + T - 1.
 void kv_append(const Context& context, const KvCache& cache, ConstTensor qkv, const std::int32_t* positions,
@@ -51,7 +63,7 @@ void kv_append(const Context& context, const KvCache& cache, ConstTensor qkv, co
 void rope_kv_append(const Context& context, Tensor qkv, const KvCache& cache, const float* table,
                     const std::int32_t* positions, AttentionShape s);
 void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
-                      const std::int32_t* positions, AttentionShape s);
+                      const std::int32_t* positions, AttentionShape s, ConstTensor sinks = {});
 
 // Whether the tensor-core kernels take it.
 bool flash_takes(Type type, std::int64_t D);

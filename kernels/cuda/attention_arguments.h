@@ -20,11 +20,18 @@ struct AttentionSizes {
   std::int64_t rows;               // of all sequences
   int window = 0, chunk = 0;       // as kernels::AttentionMask
   int alibi_power = 0;             // with ALiBi the heads, up to a power of two; else 0
-  const float* sinks = nullptr;    // (H), null: there are none
+  const void* sinks = nullptr;     // (H), null: there are none
+  Type sinks_type = Type::f32;
   int V = D;                       // of a head's values, where they are not as wide as its keys
 
   // Whether anything but causality decides what is added up.
   bool is_plain() const { return window == 0 && chunk == 0 && alibi_power == 0 && sinks == nullptr; }
+  // Of a head, where there are sinks.
+  CUDA_DEVICE float sink(int head) const {
+    if (sinks_type == Type::bf16) return to_float(static_cast<const bf16*>(sinks)[head]);
+    if (sinks_type == Type::f16) return to_float(static_cast<const f16*>(sinks)[head]);
+    return static_cast<const float*>(sinks)[head];
+  }
   // What a head's scores lose for each token of distance: kernels::AttentionMask::slope().
   CUDA_DEVICE float slope(int head) const {
     if (alibi_power == 0) return 0;
@@ -57,7 +64,8 @@ inline AttentionSizes sizes(AttentionShape s, const AttentionMask& mask = {}) {
           static_cast<int>(s.mask.window),
           static_cast<int>(s.mask.chunk),
           s.mask.alibi ? static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(s.H))) : 0,
-          s.sinks};
+          mask.sinks.data,
+          mask.sinks.type};
 }
 
 // Heads of packed rows.

@@ -62,7 +62,7 @@ CUDA_DEVICE void merge(const DecodeArguments<T, K>& a, int batch, int group, int
     most = warp_max(most);
     float of_sink = 0;
     if (s.sinks != nullptr) {
-      const float sink = s.sinks[group * heads + row % heads] * kLog2e;
+      const float sink = s.sink(group * heads + row % heads) * kLog2e;
       most = fmaxf(most, sink);
       of_sink = exp2_fast(sink - most);
     }
@@ -288,7 +288,7 @@ void append(const Context& context, Row* qkv, const KvCache& cache, const float*
 
 template <int D, class T, class K>
 void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
-            const std::int32_t* positions, AttentionShape s) {
+            const std::int32_t* positions, AttentionShape s, ConstTensor sinks) {
   const std::int64_t groups = s.B * s.G;
   if (groups > kMostHeads)
     throw CudaError("attention against a cache takes at most " + std::to_string(kMostHeads) +
@@ -304,7 +304,7 @@ void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& 
                                         partial_out + rows * s.D,
                                         partial_out + rows * (s.D + 1),
                                         positions,
-                                        sizes(s),
+                                        sizes(s, {.sinks = sinks}),
                                         out.as<T>()};
   constexpr std::size_t kRuns = kWarps * kStages * 2 * CachedTile<D, K>::kElements * sizeof(K),
                         kOutputs = kWarps * kRows * (D + 2) * sizeof(float);
@@ -329,14 +329,15 @@ void rope_kv_append(const Context& context, Tensor qkv, const KvCache& cache, co
 }
 
 void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
-                      const std::int32_t* positions, AttentionShape s) {
-  if (!flash_takes(qkv.type, s.D)) return simple::forward_with_cache(context, out, qkv, cache, positions, s);
+                      const std::int32_t* positions, AttentionShape s, ConstTensor sinks) {
+  if (!flash_takes(qkv.type, s.D))
+    return simple::forward_with_cache(context, out, qkv, cache, positions, s, sinks);
   // Copies are of 16 bytes: rows of e4m3 may be of half of that.
   if (s.T * s.H / s.G > kRows || (cache.is_fp8() && s.D % 16 != 0))
-    return attention_flash_with_cache(context, out, qkv, cache, positions, s);
+    return attention_flash_with_cache(context, out, qkv, cache, positions, s, sinks);
   with_16_bit_type(qkv.type, [&]<class T>(T) {
     with_cached_type<T>(cache, [&]<class K>(K) {
-      with_head_size(s.D, [&]<int D>() { decode<D, T, K>(context, out, qkv, cache, positions, s); });
+      with_head_size(s.D, [&]<int D>() { decode<D, T, K>(context, out, qkv, cache, positions, s, sinks); });
     });
   });
 }

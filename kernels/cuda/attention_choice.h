@@ -20,7 +20,7 @@ class AttentionKernels {
       : has_warpgroup_products_(compute_capability == 90), deterministic_(deterministic) {}
 
   // As attention_flash_forward() and attention_flash_backward(), which also do what Hopper's kernels do not
-  // take, or have too little scratch memory for.
+  // take (windows, ALiBi, forward passes with sinks), or have too little scratch memory for.
   void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s,
                const AttentionMask& mask = {});
   void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, ConstTensor out,

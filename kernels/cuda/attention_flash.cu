@@ -72,7 +72,7 @@ void attention_flash_forward(const Context& context, Tensor out, float* lse, Con
 }
 
 void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
-                                const std::int32_t* positions, AttentionShape s) {
+                                const std::int32_t* positions, AttentionShape s, ConstTensor sinks) {
   with_16_bit_type(qkv.type, [&]<class T>(T) {
     with_cached_type<T>(cache, [&]<class K>(K) {
       forward<T, KeyHeads<const K>>(context,
@@ -82,7 +82,7 @@ void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor 
                                      packed_heads(out.as<T>(), s.H, 0, s),
                                      nullptr,
                                      positions,
-                                     sizes(s)},
+                                     sizes(s, {.sinks = sinks})},
                                     s);
     });
   });

@@ -139,6 +139,6 @@ void attention_deltas(const Context& context, float* delta, ConstTensor dout, Co
 
 // Any number of new tokens; requires flash_takes().
 void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
-                                const std::int32_t* positions, AttentionShape s);
+                                const std::int32_t* positions, AttentionShape s, ConstTensor sinks);
 
 }  // namespace kernels::cuda

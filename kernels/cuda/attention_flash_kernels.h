@@ -112,7 +112,7 @@ flash_forward_kernel(ForwardArguments<T, Keys> a) {
   float o[V / 8][4] = {};
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   if (Masked && s.sinks != nullptr) {
-    highest[0] = highest[1] = s.sinks[head] * kLog2e;
+    highest[0] = highest[1] = s.sink(head) * kLog2e;
     sum[0] = sum[1] = lane_index() % 4 == 0 ? 1.0f : 0.0f;  // of the four lanes of a row
   }
   const float slope = Masked ? s.slope(head) * kLog2e / to_exponent : 0;

@@ -58,7 +58,7 @@ forward_kernel(ForwardArguments<T, Queries, Keys> a) {
   const float scale = s.scale * a.scales.of_keys(group), slope = s.slope(at.head);
   for (int d = lane_index(); d < s.V; d += kWarp) o[d] = 0;
   SoftmaxState state;
-  if (s.sinks != nullptr) state = {s.sinks[at.head], 1};
+  if (s.sinks != nullptr) state = {s.sink(at.head), 1};
   for (int key = first_visible_key(position, s.window, s.chunk); key < keys; ++key) {
     const float score = scale * warp_dot(query, k.at(key), s.D) + slope * static_cast<float>(key - position);
     const float before = state.highest;
@@ -190,7 +190,7 @@ void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, At
 }
 
 void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
-                        const std::int32_t* positions, AttentionShape s) {
+                        const std::int32_t* positions, AttentionShape s, ConstTensor sinks) {
   with_type(qkv.type, [&]<class T>(T) {
     with_cached_type<T>(cache, [&]<class K>(K) {
       const ForwardArguments<T, Heads<const T>, KeyHeads<const K>> arguments{
@@ -200,7 +200,7 @@ void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, con
           packed_heads(out.as<T>(), s.H, 0, s),
           nullptr,
           positions,
-          sizes(s)};
+          sizes(s, {.sinks = sinks})};
       start_forward(context, s.B, arguments);
     });
   });

@@ -11,7 +11,7 @@ namespace kernels::cuda::simple {
 void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s,
              const AttentionMask& mask);
 void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
-                        const std::int32_t* positions, AttentionShape s);
+                        const std::int32_t* positions, AttentionShape s, ConstTensor sinks);
 // delta as row_products() leaves it.
 void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, const float* lse,
               const float* delta, AttentionShape s, const AttentionMask& mask);

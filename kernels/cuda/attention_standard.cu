@@ -24,7 +24,7 @@ softmax_forward_kernel(T* scores, AttentionSizes s) {
     return to_float(row[t]) * s.scale + slope * static_cast<float>(t - block_index().x);
   };
   SoftmaxState state;
-  if (s.sinks != nullptr && thread_index() == 0) state = {s.sinks[head], 1};
+  if (s.sinks != nullptr && thread_index() == 0) state = {s.sink(head), 1};
   for (int t = begin + thread_index(); t < seen; t += block_size()) {
     const float x = score_of(t);
     state.raise(x);
@@ -36,9 +36,10 @@ softmax_forward_kernel(T* scores, AttentionSizes s) {
     row[t] = from_float<T>(t >= begin && t < seen ? expf(score_of(t) - highest) / sum : 0.0f);
 }
 
-template <class T>
+// HasSinks: of_sinks is written.
+template <class T, bool HasSinks>
 CUDA_KERNEL(kThreads)
-softmax_backward_kernel(T* gradients, const T* probabilities, AttentionSizes s) {
+softmax_backward_kernel(T* gradients, const T* probabilities, float* of_sinks, AttentionSizes s) {
   const std::int64_t T_ = s.T;
   const std::int64_t at = static_cast<std::int64_t>(block_index().y) * T_ * T_ + block_index().x * T_;
   T* const gradient = gradients + at;
@@ -47,6 +48,12 @@ softmax_backward_kernel(T* gradients, const T* probabilities, AttentionSizes s) 
   float product = 0;
   for (int t = thread_index(); t < seen; t += block_size()) product += to_float(p[t]) * to_float(gradient[t]);
   product = block_sum(product, shared_memory<float>());
+  if constexpr (HasSinks) {
+    float share = 0;
+    for (int t = thread_index(); t < seen; t += block_size()) share += to_float(p[t]);
+    share = block_sum(share, shared_memory<float>());
+    if (thread_index() == 0) of_sinks[block_index().y * T_ + block_index().x] = (share - 1) * product;
+  }
   for (int t = thread_index(); t < T_; t += block_size())
     gradient[t] =
         from_float<T>(t < seen ? s.scale * to_float(p[t]) * (to_float(gradient[t]) - product) : 0.0f);
@@ -60,18 +67,20 @@ Launch a_block_a_row(std::int64_t B, std::int64_t H, std::int64_t T) {
 
 }  // namespace
 
-void causal_softmax_forward(const Context& context, Tensor scores, AttentionShape s) {
+void causal_softmax_forward(const Context& context, Tensor scores, AttentionShape s, ConstTensor sinks) {
   with_type(scores.type, [&]<class Element>(Element) {
     start(context, a_block_a_row(s.B, s.H, s.T), softmax_forward_kernel<Element>, scores.as<Element>(),
-          sizes(s));
+          sizes(s, {.sinks = sinks}));
   });
 }
 
 void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
-                             AttentionShape s) {
+                             AttentionShape s, float* of_sinks) {
   with_type(probabilities.type, [&]<class Element>(Element) {
-    start(context, a_block_a_row(s.B, s.H, s.T), softmax_backward_kernel<Element>,
-          dprobabilities.as<Element>(), probabilities.as<Element>(), sizes(s));
+    start(context, a_block_a_row(s.B, s.H, s.T),
+          of_sinks != nullptr ? softmax_backward_kernel<Element, true>
+                              : softmax_backward_kernel<Element, false>,
+          dprobabilities.as<Element>(), probabilities.as<Element>(), of_sinks, sizes(s));
   });
 }
 

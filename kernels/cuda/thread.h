@@ -68,4 +68,17 @@ CUDA_DEVICE float block_max(float x, float* partials) {
   return highest;
 }
 
+// The sum over the block in double, in a fixed order, known to thread 0; shared memory: a double for each
+// thread.
+template <int Threads>
+CUDA_DEVICE double block_sum_in_double(double x, double* all) {
+  sync_block();
+  all[thread_index()] = x;
+  for (int half = Threads / 2; half > 0; half /= 2) {
+    sync_block();
+    if (thread_index() < half) all[thread_index()] += all[thread_index() + half];
+  }
+  return all[0];
+}
+
 }  // namespace kernels::cuda

@@ -62,18 +62,6 @@ struct Moments {
   float* of[N > 0 ? N : 1];
 };
 
-// The sum over the block in a fixed order, known to thread 0; shared memory: a double for each thread.
-template <int Threads>
-CUDA_DEVICE double block_sum_in_double(double x, double* all) {
-  sync_block();
-  all[thread_index()] = x;
-  for (int half = Threads / 2; half > 0; half /= 2) {
-    sync_block();
-    if (thread_index() < half) all[thread_index()] += all[thread_index() + half];
-  }
-  return all[0];
-}
-
 // The elements that a thread moves: from `first` on, Width side by side, by strides of the whole grid.
 template <int Width>
 struct OwnElements {

@@ -93,12 +93,17 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) { cuda::rope(c.context, c.tensor(0), c.f32(1), nullptr, -1.0f, c.rope()); }},
     {OpKind::attention_flash,
      [](const Call& c) {
-       c.flash_attention.forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.attention());
+       c.flash_attention.forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.attention(),
+                                 {.sinks = c.tensor(sim::Role::sinks)});
      }},
     {OpKind::attention_flash_backward,
      [](const Call& c) {
        c.flash_attention.backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.f32(4),
                                   c.attention());
+       if (const cuda::Tensor dsinks = c.tensor(sim::Role::dsinks))
+         cuda::attention_sinks_backward(c.context, dsinks, c.updates(sim::Role::dsinks),
+                                        c.tensor(sim::Role::sinks), c.tensor(1), c.tensor(3), c.f32(4),
+                                        c.attention());
      }},
     {OpKind::attention_standard, standard_attention},
     {OpKind::attention_standard_backward, standard_attention_backward},
@@ -108,7 +113,8 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::attention_cached,
      [](const Call& c) {
-       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.kv_cache(2, 5), c.i32(4), c.attention());
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.kv_cache(2, 5), c.i32(4), c.attention(),
+                              c.tensor(sim::Role::sinks));
      }},
     {OpKind::gelu,
      [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},
@@ -151,18 +157,10 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::quantise, quantise},
 };
 
-// Operands from this index on are of work that several devices share: there are no kernels for it.
-std::size_t first_unsupported_operand(OpKind kind) {
-  switch (kind) {
-    case OpKind::attention_flash:
-      return 3;
-    case OpKind::attention_flash_backward:
-      return 5;
-    case OpKind::cross_entropy:
-      return 3;
-    default:
-      return static_cast<std::size_t>(-1);
-  }
+// Operands of work that several devices share: there are no kernels for it.
+bool is_of_several_devices(OpKind kind, sim::Role role) {
+  return role == sim::Role::all_kv || role == sim::Role::statistics ||
+         (kind == OpKind::attention_flash_backward && role == sim::Role::dkv);
 }
 
 // Fp32 beside elements of any type, in the kernels of kernel_entries.h.
@@ -252,7 +250,6 @@ bool takes_columns(OpKind kind) {
 }
 
 bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands) {
-  if (sim::has(operation, sim::Role::sinks) || sim::has(operation, sim::Role::dsinks)) return false;
   if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
   const auto runs_in = [](sim::DType type) {
     return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
@@ -262,12 +259,11 @@ bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> ope
   if (operation.dims.alibi_heads != 0 && operation.dims.alibi_heads != operation.dims.heads) return false;
   if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
   if (!runs_in(operation.dtype) || !takes_group(operation) || !takes_scan(operation)) return false;
-  const std::size_t unsupported = first_unsupported_operand(operation.kind);
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (operation.operands[i].buffer == sim::kNoBuffer) continue;
-    if (i >= unsupported) return false;
-    if (is_fp32(sim::info(operation.kind).operands.at(i).role) && operands[i] != sim::DType::fp32)
-      return false;
+    const sim::Role role = sim::info(operation.kind).operands.at(i).role;
+    if (is_of_several_devices(operation.kind, role)) return false;
+    if (is_fp32(role) && operands[i] != sim::DType::fp32) return false;
     const bool holds = runs_in(operands[i]) || operands[i] == sim::DType::int32 ||
                        operands[i] == sim::DType::fp64 ||
                        (i == 2 && takes_quantised_weight(operation, operands[i])) ||

@@ -45,7 +45,7 @@ class StandardAttention {
       p.out = scores(probabilities, b, head), p.stride_out = s_.T * s_.T;
       c_.products.run(c_.context, p);
     });
-    cuda::causal_softmax_forward(c_.context, probabilities, s_);
+    cuda::causal_softmax_forward(c_.context, probabilities, s_, c_.tensor(sim::Role::sinks));
     const Tensor dropped = c_.tensor(4);
     if (dropped)
       cuda::dropout_forward(c_.context, dropped, c_.as<std::int8_t>(3), probabilities, {},
@@ -77,7 +77,10 @@ class StandardAttention {
     if (mask != nullptr)
       cuda::dropout_backward(c_.context, dscores, dscores, mask, &c_.numbers->dropout, 0,
                              s_.B * s_.H * s_.T * s_.T);
-    cuda::causal_softmax_backward(c_.context, dscores, probabilities, s_);
+    const Tensor dsinks = c_.tensor(sim::Role::dsinks);
+    float* const of_sinks = dsinks ? c_.context.scratch_for<float>(s_.B * s_.H * s_.T) : nullptr;
+    cuda::causal_softmax_backward(c_.context, dscores, probabilities, s_, of_sinks);
+    if (dsinks) cuda::add_sinks_of_rows(c_.context, dsinks, c_.updates(sim::Role::dsinks), of_sinks, s_);
     for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
       cuda::Product p = over_heads(s_.T, s_.D, s_.T);
       p.a = scores(ConstTensor(dscores), b, head), p.stride_a = s_.T * s_.T;

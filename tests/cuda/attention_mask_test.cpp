@@ -94,24 +94,22 @@ TEST_CASE("A KV cache read under windows, chunks, ALiBi and sinks gives what the
               out(s.B * new_tokens * s.H * s.D, type);
           OnGpu<std::int32_t> starts(from_0), places(positions);
           OnGpu<float> sinks_there(of_heads);
-          part.sinks = sinks ? sinks_there.data() : nullptr;
-          AttentionShape whole = s;
-          whole.sinks = nullptr;
           const cuda::KvCache cache{.k = k, .v = v, .block_size = s.T};
-          cuda::kv_append(scratch.context(), cache, all, starts.data(), whole);
-          cuda::attention_cached(scratch.context(), out, queries, cache, places.data(), part);
+          cuda::kv_append(scratch.context(), cache, all, starts.data(), s);
+          cuda::attention_cached(
+              scratch.context(), out, queries, cache, places.data(), part,
+              sinks ? cuda::ConstTensor(sinks_there.data(), Type::f32) : cuda::ConstTensor());
           const double rounding = type == Type::bf16 ? 0x1p-7 : 1e-5;
           CHECK(test::worst_error(out.values(), test::to_double(expected)) <= rounding * 2);
         }
 }
 
-TEST_CASE("Sinks take part in flash attention on the GPU as on the CPU, and gradients follow") {
+TEST_CASE("Sinks of any type take part in flash attention on the GPU as on the CPU, and gradients follow") {
   for (AttentionShape s :
        {AttentionShape{1, 70, 4, 2, 64}, {2, 66, 2, 1, 64, {.window = 9}}, {1, 20, 2, 1, 12}}) {
     CAPTURE(s.T, s.D, s.mask.window);
-    const std::vector<float> of_heads = test::normal_tensor(s.H, 4, 2);
-    OnGpu<float> sinks(of_heads);
-    for (const Type type : {Type::bf16, Type::f32}) {
+    for (const Type type : {Type::bf16, Type::f16, Type::f32}) {
+      const std::vector<float> of_heads = tests::normal_tensor(s.H, 4, type, 2);
       const auto qkv = tests::normal_tensor(packed_size(s), 1, type);
       const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, type);
       std::vector<float> out(dout.size()), lse(static_cast<std::size_t>(s.B * s.H * s.T)), dqkv(qkv.size());
@@ -120,16 +118,57 @@ TEST_CASE("Sinks take part in flash attention on the GPU as on the CPU, and grad
       kernels::cpu::attention_flash_backward(dqkv.data(), dout.data(), qkv.data(), out.data(), lse.data(), s);
       Scratch scratch;
       DeviceArray x(qkv, type), g(dout, type), gradients(packed_size(s), type),
-          y(s.B * s.T * s.H * s.D, type), lse_there(s.B * s.H * s.T, Type::f32);
-      s.sinks = sinks.data();
-      cuda::attention_flash_forward(tests::no_scratch(), y, lse_there.f32(), x, s);
+          y(s.B * s.T * s.H * s.D, type), lse_there(s.B * s.H * s.T, Type::f32), sinks(of_heads, type);
+      cuda::attention_flash_forward(tests::no_scratch(), y, lse_there.f32(), x, s, {.sinks = sinks});
       cuda::attention_flash_backward(scratch.context(), gradients, g, x, y, lse_there.f32(), s);
-      const double rounding = type == Type::bf16 ? 0x1p-7 : 1e-5;
+      const double rounding = type == Type::f32 ? 1e-5 : 0x1p-7;
       CHECK(test::worst_error(lse_there.values(), test::to_double(lse)) <= 1e-4);
       CHECK(test::worst_error(y.values(), test::to_double(out)) <= 2 * rounding);
       CHECK(test::worst_error(gradients.values(), test::to_double(dqkv)) <= 8 * rounding);
     }
   }
+}
+
+TEST_CASE("Gradients of sinks on the GPU are as accurate as plain loops, written or added to what is there") {
+  for (const AttentionShape& s : {AttentionShape{2, 70, 4, 2, 64}, {1, 300, 2, 1, 12}})
+    for (const Type type : {Type::bf16, Type::f16, Type::f32})
+      for (const bool add : {false, true}) {
+        CAPTURE(s.T, s.D, static_cast<int>(type), add);
+        const std::int64_t rows = s.B * s.H * s.T;
+        const auto sinks = tests::normal_tensor(s.H, 1, type), before = tests::normal_tensor(s.H, 2, type),
+                   lse = tests::normal_tensor(rows, 3, Type::f32),
+                   out = tests::normal_tensor(rows * s.D, 4, type),
+                   dout = tests::normal_tensor(rows * s.D, 5, type);
+        const auto gradients = [&]<class Real>(Real) {
+          std::vector<Real> sums(before.begin(), before.end());
+          for (std::int64_t h = 0; h < s.H; ++h) {
+            const auto head = static_cast<std::size_t>(h);
+            Real sum = 0;
+            for (std::int64_t b = 0; b < s.B; ++b)
+              for (std::int64_t t = 0; t < s.T; ++t) {
+                Real delta = 0;
+                for (std::int64_t d = 0; d < s.D; ++d) {
+                  const auto i = static_cast<std::size_t>(((b * s.T + t) * s.H + h) * s.D + d);
+                  delta += Real(out[i]) * Real(dout[i]);
+                }
+                sum -= std::exp(Real(sinks[head]) -
+                                Real(lse[static_cast<std::size_t>((b * s.H + h) * s.T + t)])) *
+                       delta;
+              }
+            sums[head] = (add ? sums[head] : 0) + sum;
+          }
+          return sums;
+        };
+        const auto values = tests::in_every_order([&] {
+          Scratch scratch;
+          DeviceArray dsinks(before, type), of_heads(sinks, type), y(out, type), g(dout, type),
+              statistics(lse, Type::f32);
+          cuda::attention_sinks_backward(scratch.context(), dsinks, add, of_heads, g, y, statistics.f32(), s);
+          return dsinks.values();
+        });
+        check_as_accurate_as_plain(values, tests::rounded(gradients(float{}), type), gradients(double{}),
+                                   type, kBackward);
+      }
 }
 
 TEST_CASE(
