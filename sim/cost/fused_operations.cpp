@@ -86,6 +86,11 @@ bool ends_one_row(const Plan& plan, const Operation& product, const Variables& v
   return is_one_row(plan, product, v) && buffer_of(plan, product, Role::out).dtype == DType::bf16;
 }
 
+// Tensor cores take rows of weights in slices, each lane of a warp four times 16 bytes.
+bool in_whole_slices(std::int64_t weight_bits, std::int64_t inner) {
+  return inner % (4 * 128 / weight_bits) == 0;
+}
+
 // Of two rows and more, whether it can be the kernel that multiplies them by tensor cores, and is where it
 // does more: norm its input, or open gates (kernels/cuda/gemv.h says up to how many rows).
 bool is_few_rows(const Plan& plan, const Operation& op, const Variables& v, std::int64_t most_rows) {
@@ -95,7 +100,7 @@ bool is_few_rows(const Plan& plan, const Operation& op, const Variables& v, std:
   const std::int64_t rows = op.dims.rows.value(bound_to(op, v));
   const std::int64_t weight_bits = bits(buffer_of(plan, op, Role::weight).dtype);
   return weight_bits <= 16 && rows > 1 && rows <= most_rows &&
-         op.dims.inner.factor % (4 * 128 / weight_bits) == 0;
+         in_whole_slices(weight_bits, op.dims.inner.factor);
 }
 
 bool norms_few_rows(const Plan& plan, const Operation& norm, const Operation& product, const Variables& v) {
@@ -230,6 +235,11 @@ Bytes traffic_for_neighbours(const Plan& plan, const Block& block, const std::ve
   for (std::size_t i = first; i < block.operations.size() && i <= main + 2; ++i)
     if (i != main && kernel_of(plan, block, pairs, i, of_action) == main) sum += of(i);
   return sum;
+}
+
+std::int64_t rows_that_read_stored(std::int64_t weight_bits, std::int64_t inner) {
+  constexpr std::int64_t kByTensorCores = 64, kByOthers = 8;
+  return in_whole_slices(weight_bits, inner) ? kByTensorCores : kByOthers;
 }
 
 }  // namespace sim

@@ -3,6 +3,7 @@
 // runtime/cuda/operations.cu), but for its own timing of two ways and for memory that overlaps.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "sim/plan/plan.h"
@@ -22,5 +23,9 @@ std::size_t kernel_of(const Plan& plan, const Block& block, const std::vector<bo
 // operations stays where it was made.
 Bytes traffic_for_neighbours(const Plan& plan, const Block& block, const std::vector<bool>& pairs,
                              std::size_t main, const Variables& v);
+
+// Up to how many rows this program's kernels for GPUs multiply weights of so many bits as they are stored;
+// more rows read them expanded (kernels/cuda/gemv.h). `inner`: columns of a row of weights.
+std::int64_t rows_that_read_stored(std::int64_t weight_bits, std::int64_t inner);
 
 }  // namespace sim

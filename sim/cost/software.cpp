@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/cost/engine_price.h"
+#include "sim/cost/fused_operations.h"
 #include "sim/cost/network.h"
 #include "sim/cost/side_passes.h"
 #include "sim/plan/ranks.h"
@@ -184,14 +185,14 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
                      });
 }
 
-// What a pass writes that expands a stored weight for a product of many rows, as own kernels do
-// (kernels/cuda/gemv.h: up to eight rows read the weight as it is); nothing for others.
+// What a pass writes that expands a stored weight for a product of many rows, as own kernels do; nothing for
+// others.
 Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v, const Hardware& hardware) {
-  constexpr std::int64_t kRowsThatReadStored = 8;
   if (!software(plan).runs_here || hardware.is_cpu || op.kind != OpKind::matmul ||
       !has(op, Role::weight_scales))
     return {};
-  if (op.dims.rows.value(v) <= kRowsThatReadStored) return {};
+  const std::int64_t stored_bits = bits(plan.buffer(operand(op, Role::weight))->dtype);
+  if (op.dims.rows.value(v) <= rows_that_read_stored(stored_bits, op.dims.inner.value(v))) return {};
   return {op.dims.cols.value(v) * op.dims.inner.value(v) * bits(op.dtype) / 8};
 }
 

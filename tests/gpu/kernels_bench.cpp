@@ -1,7 +1,7 @@
 // How fast the GPU's kernels are: matrix products by cuBLASLt and by our own tensor-core kernel as a share of
-// it, attention, products of one row by format of the weights, decoding against a cache, copies, and what
-// starting a kernel costs, alone and in a replayed graph. Times are the GPU's own, medians of many runs on
-// random data.
+// it, attention, products of one row and of few by format of the weights, decoding against a cache, copies,
+// and what starting a kernel costs, alone and in a replayed graph. Times are the GPU's own, medians of many
+// runs on random data.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -17,6 +17,7 @@
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/hopper/attention_hopper.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/products.h"
 
 namespace {
@@ -242,6 +243,77 @@ void one_row(Bench& bench) {
   bench.release({inp, out, scales});
 }
 
+// A feed-forward network's first half, as one kernel and as three; in one, the norm is apart where that has
+// no room for it. Which is faster up to how many rows decides what gemv_tensor_cores_has_gate() should say.
+void few_rows(Bench& bench) {
+  std::printf(
+      "\nnorm, product and SwiGLU, (2 x 14336, 4096): rows   one kernel us   apart us   GB/s of weights in "
+      "one\n");
+  constexpr std::int64_t F = 14336, K = 4096, kSets = 8;  // sets of weights in turn: no cache holds them
+  struct Named {
+    cuda::WeightFormat format;
+    const char* name;
+  };
+  const cuda::Tensor inp = bench.random(cuda::kNarrowRows * K), gain = bench.random(K),
+                     normed = bench.random(cuda::kNarrowRows * K),
+                     gate_up = bench.random(cuda::kNarrowRows * 2 * F),
+                     out = bench.random(cuda::kNarrowRows * F), scales = bench.random(2 * 2 * F * K / 128);
+  for (const Named& f : {Named{cuda::WeightFormat::bf16, "bf16"}, Named{cuda::WeightFormat::int8, "int8"},
+                         Named{cuda::WeightFormat::fp8, "fp8"}, Named{cuda::WeightFormat::int4, "int4"}}) {
+    const std::int64_t bytes = 2 * F * K * cuda::bits_of_format(f.format) / 8;
+    const cuda::Tensor weights = bench.random(kSets * bytes / 2);
+    for (const std::int64_t rows : {2, 8, 16, 32, 64}) {
+      if (!cuda::gemv_tensor_cores_takes(f.format, rows, K) ||
+          !cuda::gemv_tensor_cores_has_gate(f.format, rows))
+        continue;
+      const bool norms = cuda::gemv_tensor_cores_has_norm(f.format, rows);
+      const auto norm = [&] {
+        cuda::rmsnorm_forward(bench.context(), normed, nullptr, inp, gain, 1e-5f, rows, K);
+      };
+      cuda::InputNorm of_input;
+      if (norms) {
+        of_input.kind = cuda::InputNorm::Kind::rms;
+        of_input.gain = gain;
+        of_input.eps = 1e-5f;
+        of_input.normed = normed;
+      }
+      cuda::Ending gate;
+      gate.kind = cuda::Ending::Kind::silu_gate;
+      gate.activated = out;
+      const auto each_set = [&](const auto& with) {
+        return bench.seconds([&] {
+          for (std::int64_t set = 0; set < kSets; ++set)
+            with(cuda::Weights{f.format, static_cast<const std::byte*>(weights.data) + set * bytes,
+                               scales.as<float>()});
+        }) / kSets;
+      };
+      const double one = each_set([&](const cuda::Weights& w) {
+        if (!norms) norm();
+        cuda::gemv_tensor_cores(bench.context(), gate_up, norms ? inp : normed, w, {}, {}, rows, 2 * F, K,
+                                of_input, gate);
+      });
+      const double apart = each_set([&](const cuda::Weights& w) {
+        norm();
+        if (f.format == cuda::WeightFormat::bf16)
+          bench.products().run(bench.context(), {.M = rows,
+                                                 .N = 2 * F,
+                                                 .K = K,
+                                                 .a = normed,
+                                                 .b = {w.data, cuda::Type::bf16},
+                                                 .out = gate_up,
+                                                 .transpose_b = true});
+        else
+          cuda::gemv_tensor_cores(bench.context(), gate_up, normed, w, {}, {}, rows, 2 * F, K);
+        cuda::swiglu_forward(bench.context(), out, gate_up, rows, F);
+      });
+      std::printf("%-8s %40lld %15.1f %10.1f %24.0f\n", f.name, static_cast<long long>(rows), one * 1e6,
+                  apart * 1e6, static_cast<double>(bytes) / one * 1e-9);
+    }
+    bench.release({weights});
+  }
+  bench.release({inp, gain, normed, gate_up, out, scales});
+}
+
 // The keys and values are read once; the rest of what moves is small.
 void decoding(Bench& bench, const Datasheet& peak) {
   std::printf(
@@ -332,6 +404,7 @@ int main() {
     matrix_products(bench);
     attention(bench, peak);
     one_row(bench);
+    few_rows(bench);
     decoding(bench, peak);
     copies_and_launches(bench);
   } catch (const cuda::CudaError& error) {

@@ -349,3 +349,28 @@ TEST_CASE(
   CHECK(prefill4 > prefill);
   CHECK(prefill4 < prefill8);
 }
+
+TEST_CASE("decoding up to 64 sequences reads weights in 8 and 4 bits as they are stored, more expand them") {
+  const auto products = [&](DType weights, std::int64_t sequences) {
+    sim::Scenario scenario;
+    scenario.model = sim::load_model_preset("llama-3.1-8b");
+    scenario.hardware = sim::load_hardware_preset("h100-sxm");
+    scenario.implementation = sim::load_implementation_preset("ridgepoint");
+    scenario.workload.task = sim::Task::generate;
+    scenario.workload.dtype = DType::bf16;
+    scenario.workload.weights_dtype = weights;
+    scenario.workload.batch_size = sequences;
+    scenario.workload.prompt_length = 64;
+    scenario.workload.max_new_tokens = 2;
+    double bytes = 0;
+    for (const sim::Row& row : sim::predict(scenario).rows)
+      if (row.kind == sim::OpKind::matmul && row.id.starts_with("layer.") && row.phase == sim::Phase::decode)
+        bytes += static_cast<double>(row.memory.value);
+    return bytes;
+  };
+  for (const DType weights : {DType::int8, DType::int4}) {
+    // Rows of activations are few beside weights.
+    CHECK(products(weights, 64) < 1.2 * products(weights, 1));
+    CHECK(products(weights, 65) > 4 * products(weights, 64));  // once as stored, twice in 16 bits
+  }
+}
