@@ -11,8 +11,8 @@
 #include "runtime/device.h"
 #include "runtime/gpu_state.h"
 #include "runtime/last_cache.h"
-#include "runtime/measured.h"
 #include "runtime/machine_pace.h"
+#include "runtime/measured.h"
 #include "runtime/run.h"
 #include "runtime/sample_kernels.h"
 #include "runtime/sample_runs.h"
@@ -302,7 +302,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   measure_limits();
   if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";
-  sample_runs(sampling, sink, stop, calibration);
+  sample_runs(calibrating_runs(hardware), {.threads = threads_used}, sampling, sink, stop, calibration);
   if (stop.stop_requested()) return calibration;
   set_to_one_pace(calibration, paces);
   sim::set_residuals(calibration);
@@ -324,6 +324,23 @@ GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::H
   return what;
 }
 
+namespace {
+
+// Half of the last cache stays in it beside what else a step touches; several of them no cache holds. The
+// same in every type: samples are compared by how much memory they went through.
+struct WaysThroughMemory {
+  sim::Bytes memory, rotation;
+};
+WaysThroughMemory ways_through_memory(const GpuMeasurements& what, const sim::Hardware& hardware) {
+  WaysThroughMemory ways{.memory = std::max(what.uncached, operands_size(what.largest)),
+                         .rotation = {hardware.last_level_cache.value / 2}};
+  for (const auto& [dtype, operations] : what.operations)
+    ways.memory = std::max(ways.memory, largest_operands(operations));
+  return ways;
+}
+
+}  // namespace
+
 sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, const GpuMeasurements& what,
                                const EventSink& sink, const std::stop_token& stop) {
   sim::Calibration calibration;
@@ -332,12 +349,7 @@ sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, co
   calibration.software = gpu_kernels_version();
   calibration.hardware = hardware;
 
-  // Half of the last cache stays in it beside what else a step touches; several of them no cache holds. The
-  // same in every type: samples are compared by how much memory they went through.
-  const sim::Bytes rotation{hardware.last_level_cache.value / 2};
-  sim::Bytes memory = std::max(what.uncached, operands_size(what.largest));
-  for (const auto& [dtype, operations] : what.operations)
-    memory = std::max(memory, largest_operands(operations));
+  const auto [memory, rotation] = ways_through_memory(what, hardware);
   const auto stopwatch_for = [&](sim::DType dtype) {
     return Stopwatch(device, memory, rotation, stored_type(dtype), what.sample);
   };
@@ -365,7 +377,15 @@ sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, co
 sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
                                const EventSink& sink, const std::stop_token& stop) {
   const std::unique_ptr<Device> device = open_device(choice);
-  return calibrate_gpu(*device, hardware, gpu_measurements(device->dtypes(), hardware), sink, stop);
+  const GpuMeasurements what = gpu_measurements(device->dtypes(), hardware);
+  sim::Calibration calibration = calibrate_gpu(*device, hardware, what, sink, stop);
+  if (stop.stop_requested()) return calibration;
+  const auto [memory, rotation] = ways_through_memory(what, hardware);
+  const Sampling sampling{
+      .memory = memory, .rotation = rotation, .what = "measuring " + device->name() + " in short runs"};
+  sample_runs(gpu_calibrating_runs(hardware), choice, sampling, sink, stop, calibration);
+  sim::set_residuals(calibration);
+  return calibration;
 }
 
 }  // namespace runtime

@@ -30,9 +30,10 @@ struct GpuMeasurements {
   sim::Bytes uncached;  // memory that no cache holds
   SampleLength sample{};
 };
-// In bf16 every kernel; in each other of the types what is another kernel there: matrix products, attention,
-// what only that type needs. Sizes are those of models of 124M to 8B parameters. Types that the hardware's
-// description has no peak for are left out.
+// In bf16 what most models run, the rest being timed in short runs (gpu_calibrating_runs()); in each other of
+// the types what is another kernel there: matrix products, attention, what only that type needs. Sizes are
+// those of models of 124M to 8B parameters. Types that the hardware's description has no peak for are left
+// out.
 GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::Hardware& hardware);
 
 // A few minutes. `hardware` describes the GPU; its peaks and bandwidth stay the datasheet's, which the

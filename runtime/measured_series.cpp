@@ -55,7 +55,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       now.slowdown = before;
       SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};
       one.measured = short_run(
-          scenario, {.steps = steps_for(seconds, one.predicted), .threads = 0, .slowdown = now.slowdown},
+          scenario, {.steps = steps_for(seconds, one.predicted), .slowdown = now.slowdown, .device = {}},
           sink, stop);
       const sim::Slowdown after = probe_this_machine(calibration).value_or(sim::Slowdown{});
       // What the machine was while the run lasted, nobody saw: the mean of before and after is the best

@@ -67,22 +67,34 @@ std::map<std::pair<sim::Phase, std::string>, Executions> executions_of(const sim
   return all;
 }
 
-}  // namespace
-
-std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware) {
+std::vector<sim::Scenario> runs_of(const std::string& series_preset, const sim::Hardware& hardware) {
   std::vector<sim::Scenario> scenarios;
-  for (const sim::ScenarioSeries& series : sim::load_series_preset("calibration").series)
+  for (const sim::ScenarioSeries& series : sim::load_series_preset(series_preset).series)
     for (const sim::SeriesPoint& point : series.points) {
+      if (!hardware.has_peak_for(point.scenario.workload.dtype)) continue;
       scenarios.push_back(point.scenario);
       scenarios.back().hardware = hardware;
     }
   return scenarios;
 }
 
+}  // namespace
+
+std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware) {
+  return runs_of("calibration", hardware);
+}
+
+std::vector<sim::Scenario> gpu_calibrating_runs(const sim::Hardware& hardware) {
+  return runs_of("gpu_calibration", hardware);
+}
+
 std::vector<sim::KernelSample> samples_of(const sim::Report& measured, sim::Bytes working_set) {
   const auto executions = executions_of(sim::make_plan(measured.source.scenario), working_set);
+  std::set<std::string> fused;  // main operations' kernels did more than their own work
+  for (const sim::Row& row : measured.rows) fused.insert(row.fused_into);
   std::vector<sim::KernelSample> samples;
   for (const sim::Row& row : measured.rows) {
+    if (!row.fused_into.empty() || fused.count(row.id) > 0) continue;
     const auto of = executions.find({row.phase, row.id});
     // What is recomputed may be a part of the operation.
     if (of == executions.end() || row.phase == sim::Phase::recompute || !(row.duration.value > 0)) continue;
@@ -95,11 +107,11 @@ std::vector<sim::KernelSample> samples_of(const sim::Report& measured, sim::Byte
   return samples;
 }
 
-void sample_runs(const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
+void sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice& device,
+                 const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
                  sim::Calibration& calibration) {
   std::set<What> known;
   for (const sim::KernelSample& sample : calibration.samples) known.insert(what(sample));
-  const std::vector<sim::Scenario> scenarios = calibrating_runs(calibration.hardware);
   const auto count = static_cast<std::int64_t>(scenarios.size());
   for (std::int64_t done = 0; done < count && !stop.stop_requested(); ++done) {
     if (sink) sink(sim::ProgressEvent{sampling.what, done, count, {}});
@@ -109,7 +121,7 @@ void sample_runs(const Sampling& sampling, const EventSink& sink, const std::sto
         memory > calibration.hardware.last_level_cache ? sampling.memory : sampling.rotation;
     const Pace before = sampling.pace ? sampling.pace->look() : Pace{};
     const sim::Report measured =
-        short_run(scenario, {.steps = kSteps, .threads = sampling.threads, .slowdown = {}}, {}, stop);
+        short_run(scenario, {.steps = kSteps, .slowdown = {}, .device = device}, {}, stop);
     if (stop.stop_requested()) return;
     const Pace pace = sampling.pace ? between(before, sampling.pace->look()) : Pace{};
     for (const sim::KernelSample& sample : samples_of(measured, working_set)) {

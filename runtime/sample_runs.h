@@ -9,19 +9,21 @@
 
 namespace runtime {
 
-// The runs: those of presets/series/calibration.json, on that hardware. Throws PresetError where the file is
-// missing.
+// The runs: those of presets/series/calibration.json, or gpu_calibration.json, on that hardware, of types
+// that it has. Throws PresetError where the file is missing.
 std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware);
+std::vector<sim::Scenario> gpu_calibrating_runs(const sim::Hardware& hardware);
 
-// Appends to calibration.samples what those runs take of kinds, types and types of weights of which it has no
-// sample yet. A run's samples count as found in caches, or not, by whether its memory is larger than the last
-// cache. Ends early with what
-// there is on a stop request. Throws as calibrating_runs() does.
-void sample_runs(const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
+// Appends to calibration.samples what such runs take on the device of kinds, types and types of weights of
+// which it has no sample yet. A run's samples count as found in caches, or not, by whether its memory is
+// larger than the last cache. Ends early with what there is on a stop request. Throws as short_run() does.
+void sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice& device,
+                 const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
                  sim::Calibration& calibration);
 
 // What each operation of a run's report took each time. Products and attention count only where they do
-// nearly the same work each time; other kinds by the mean of their work.
+// nearly the same work each time; other kinds by the mean of their work. Those that one kernel did together
+// with others count not at all.
 std::vector<sim::KernelSample> samples_of(const sim::Report& measured, sim::Bytes working_set);
 
 }  // namespace runtime

@@ -8,11 +8,10 @@ namespace runtime {
 sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const EventSink& sink,
                       const std::stop_token& stop) {
   const ModelSource model{scenario.model, "short run", std::nullopt, {}};
-  const DeviceChoice device{.threads = run.threads};
   if (scenario.workload.task == sim::Task::train) {
     TrainSettings settings;
     settings.steps = run.steps;
-    settings.device = device;
+    settings.device = run.device;
     settings.slowdown = run.slowdown;
     return train(scenario, model, settings, sink, stop);
   }
@@ -20,7 +19,7 @@ sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const 
   for (std::int64_t i = 0; i < scenario.workload.prompt_length; ++i)
     settings.prompt.push_back(static_cast<std::int32_t>(i * 7919 % scenario.model.vocab_size));
   settings.ignore_eos = true;  // as many tokens as the scenario says
-  settings.device = device;
+  settings.device = run.device;
   settings.slowdown = run.slowdown;
   return generate(scenario, model, settings, sink, stop).report;
 }

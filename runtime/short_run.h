@@ -10,11 +10,11 @@ namespace runtime {
 
 struct ShortRun {
   std::int64_t steps = 5;  // of training; a generation runs once
-  int threads = 0;         // 0: all cores
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
+  DeviceChoice device;     // else the CPU with all cores
 };
 
-// On the CPU. Throws NoDevice and DoesNotFit as train() and generate() do.
+// Throws NoDevice and DoesNotFit as train() and generate() do.
 sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const EventSink& sink,
                       const std::stop_token& stop);
 

@@ -10,7 +10,9 @@
 #include "runtime/cpu/kernel_table.h"
 #include "runtime/cuda/operations.h"
 #include "runtime/sample_runs.h"
+#include "sim/plan/memory.h"
 #include "sim/plan/programs.h"
+#include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -36,11 +38,20 @@ sim::Hardware hardware_of_any_type() {
   return hardware;
 }
 
+std::set<OpKind> kinds_of(const std::vector<sim::Scenario>& scenarios) {
+  std::set<OpKind> kinds;
+  for (const sim::Scenario& scenario : scenarios)
+    for (const sim::Block& block : sim::make_plan(scenario).blocks)
+      for (const sim::Operation& op : block.operations) kinds.insert(op.kind);
+  return kinds;
+}
+
 std::set<OpKind> kinds_timed_on_gpus() {
   const sim::Hardware hardware = hardware_of_any_type();
   std::set<OpKind> kinds;
   for (const auto& [type, operations] : runtime::gpu_measurements(kTypes, hardware).operations)
     for (const runtime::SingleOperation& single : operations) kinds.insert(single.operation().kind);
+  kinds.merge(kinds_of(runtime::gpu_calibrating_runs(hardware)));
   return kinds;
 }
 
@@ -48,9 +59,7 @@ std::string coverage() {
   std::set<OpKind> on_cpu;
   for (const runtime::SingleOperation& single : runtime::calibrated_operations())
     on_cpu.insert(single.operation().kind);
-  for (const sim::Scenario& scenario : runtime::calibrating_runs(hardware_of_any_type()))
-    for (const sim::Block& block : sim::make_plan(scenario).blocks)
-      for (const sim::Operation& op : block.operations) on_cpu.insert(op.kind);
+  on_cpu.merge(kinds_of(runtime::calibrating_runs(hardware_of_any_type())));
   const std::set<OpKind> on_gpus = kinds_timed_on_gpus();
   std::string table(kHead);
   for (const sim::KindInfo& info : sim::kKinds) {
@@ -77,6 +86,28 @@ std::string table_of_readme() {
 }
 
 }  // namespace
+
+TEST_CASE("What a GPU's calibration runs has kernels for all operations, and fits an A100 of 40 GB",
+          "[plan]") {
+  const std::vector<sim::Scenario> scenarios =
+      runtime::gpu_calibrating_runs(sim::load_hardware_preset("a100-sxm-40gb"));
+  REQUIRE(!scenarios.empty());
+  for (const sim::Scenario& scenario : scenarios) {
+    CAPTURE(scenario.model.name, sim::name(scenario.workload.optimizer));
+    const sim::Plan plan = sim::make_plan(scenario);
+    CHECK(sim::plan_memory(plan, 0, sim::Addresses::none).live_peak < sim::gib(36));
+    for (const sim::Block& block : plan.blocks)
+      for (const sim::Operation& op : block.operations) {
+        CAPTURE(op.id);
+        std::vector<sim::DType> types;
+        for (const sim::Operand& operand : op.operands)
+          types.push_back(operand.buffer == sim::kNoBuffer
+                              ? sim::DType::fp32
+                              : plan.buffers[static_cast<std::size_t>(operand.buffer)].dtype);
+        CHECK(runtime::has_kernel(op, types));
+      }
+  }
+}
 
 TEST_CASE("The README's table of kinds is what the registries of kernels and of calibrations say") {
   const std::string made = coverage();

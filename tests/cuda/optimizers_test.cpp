@@ -117,25 +117,27 @@ std::vector<Real> orthogonal(std::vector<Real> x, std::size_t rows, std::size_t 
   return keep(x);
 }
 
-// What steps leave: losses of the last, every parameter and every state by name and layer.
+using Values = std::map<std::pair<std::string, std::int32_t>, std::vector<float>>;
+
+// What steps leave: losses of the last, and parameters.
 struct Steps {
   std::vector<float> losses;
-  std::map<std::pair<std::string, std::int32_t>, std::vector<float>> parameters;
+  Values parameters;
 };
 
 constexpr std::int64_t kTokens = 16;
 
-runtime::RunSettings settings_of(std::int64_t step) {
+runtime::RunSettings settings_of(std::int64_t step, float loss_scale = 0) {
   runtime::RunSettings settings;
+  settings.loss_scale = loss_scale;
   settings.adamw = kSettings;
   settings.adamw.step = step;
   settings.max_gradient_norm = 1;
   return settings;
 }
 
-Steps steps_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps) {
-  runtime::Run run(scenario, std::move(device));
-  run.fill_parameters(tests::drawn(scenario.model), 1);
+void fill(runtime::Run& run) {
+  run.fill_parameters(tests::drawn(run.plan().scenario.model), 1);
   std::vector<std::int32_t> tokens(kTokens), targets(kTokens);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<std::int32_t>((7 * i + i * i) % 251);
@@ -143,15 +145,36 @@ Steps steps_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> d
   }
   run.write(run.plan().find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
   run.write(run.plan().find(sim::buffer_names::targets), std::span<const std::int32_t>(targets));
-  for (std::int64_t step = 1; step <= steps; ++step) run.executor().run(0, settings_of(step));
-  Steps result;
-  result.losses.resize(tokens.size());
-  run.read(run.plan().find(sim::buffer_names::losses), std::span(result.losses));
-  for (const runtime::InstanceName& name : run.instances_of(sim::BufferClass::parameter)) {
+}
+
+// By name and layer, but for codes of 8 bits.
+Values values_of(runtime::Run& run, sim::BufferClass buffer_class) {
+  Values all;
+  for (const runtime::InstanceName& name : run.instances_of(buffer_class)) {
+    const sim::Buffer& buffer = run.plan().buffers[static_cast<std::size_t>(name.buffer)];
+    if (buffer.dtype == sim::DType::int8 || buffer.dtype == sim::DType::fp64) continue;
     std::vector<float> values(run.elements_of(name));
     run.read_values(name, values);
-    result.parameters[{run.plan().buffers[static_cast<std::size_t>(name.buffer)].name, name.layer}] = values;
+    all[{buffer.name, name.layer}] = values;
   }
+  return all;
+}
+
+// Captured: all steps but the first are run whole, captured and replayed.
+Steps steps_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps,
+               bool captured = false) {
+  runtime::Run run(scenario, std::move(device));
+  fill(run);
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    if (captured && step > 1)
+      run.executor().run_whole(0, settings_of(step));
+    else
+      run.executor().run(0, settings_of(step));
+  }
+  Steps result;
+  result.losses.resize(static_cast<std::size_t>(kTokens));
+  run.read(run.plan().find(sim::buffer_names::losses), std::span(result.losses));
+  result.parameters = values_of(run, sim::BufferClass::parameter);
   return result;
 }
 
@@ -484,5 +507,34 @@ TEST_CASE("Three steps of each optimizer give on the GPU the CPU's losses and pa
         CHECK(distance(narrow.parameters.at(name), values) < 0.1);
       }
     }
+  }
+}
+
+TEST_CASE("Steps of each optimizer that are captured and replayed give the bits of steps that are not",
+          "[plan]") {
+  for (const sim::Optimizer optimizer : kOptimizers) {
+    CAPTURE(sim::name(optimizer));
+    const sim::Scenario scenario = scenario_of(optimizer, sim::DType::bf16);
+    const Steps plain = steps_of(scenario, open_gpu(), 3), replayed = steps_of(scenario, open_gpu(), 3, true);
+    CHECK(replayed.losses == plain.losses);
+    CHECK(replayed.parameters == plain.parameters);
+  }
+}
+
+TEST_CASE("A step in fp16 whose gradients overflow changes no parameter and no state of any optimizer",
+          "[plan]") {
+  for (const sim::Optimizer optimizer : kOptimizers) {
+    CAPTURE(sim::name(optimizer));
+    runtime::Run run(scenario_of(optimizer, sim::DType::fp16), open_gpu());
+    fill(run);
+    run.executor().run(0, settings_of(1, 256));
+    const Values parameters = values_of(run, sim::BufferClass::parameter),
+                 states = values_of(run, sim::BufferClass::optimizer);
+    REQUIRE(!states.empty());
+    run.executor().run(0, settings_of(2, 0x1p40f));
+    CHECK(values_of(run, sim::BufferClass::parameter) == parameters);
+    CHECK(values_of(run, sim::BufferClass::optimizer) == states);
+    run.executor().run(0, settings_of(2, 256));
+    CHECK(values_of(run, sim::BufferClass::parameter) != parameters);
   }
 }

@@ -133,7 +133,7 @@ TEST_CASE("What operations of a run took each, times their number, is what they 
   scenario.workload.seq_len = 32;
   scenario.workload.global_batch_size = 3 * scenario.workload.micro_batch_size;
   const sim::Report measured =
-      runtime::short_run(scenario, {.steps = 2, .threads = 0, .slowdown = {}}, {}, {});
+      runtime::short_run(scenario, {.steps = 2, .slowdown = {}, .device = {}}, {}, {});
   std::map<sim::OpKind, std::pair<double, double>> seconds;  // by rows; by samples
   for (const sim::Row& row : measured.rows)
     if (row.phase != sim::Phase::recompute) seconds[row.kind].first += row.duration.value;
@@ -156,6 +156,27 @@ TEST_CASE("What operations of a run took each, times their number, is what they 
     ++compared;
   }
   CHECK(compared > 3);
+}
+
+TEST_CASE("Operations that one kernel did together are no samples, neither of the one nor of the other") {
+  sim::Scenario scenario = tests::scenario_of(tests::small_gpt());
+  scenario.workload.seq_len = 32;
+  sim::Report measured = runtime::short_run(scenario, {.steps = 1, .slowdown = {}, .device = {}}, {}, {});
+  const auto samples_of_kind = [&](sim::OpKind kind) {
+    const std::vector<sim::KernelSample> samples = runtime::samples_of(measured, {});
+    return std::count_if(samples.begin(), samples.end(),
+                         [&](const auto& sample) { return sample.kind == kind; });
+  };
+  const auto row_of = [&](sim::OpKind kind) {
+    return std::find_if(measured.rows.begin(), measured.rows.end(),
+                        [&](const sim::Row& row) { return row.kind == kind; });
+  };
+  const auto gelus = samples_of_kind(sim::OpKind::gelu), losses = samples_of_kind(sim::OpKind::cross_entropy);
+  REQUIRE(gelus > 0);
+  REQUIRE(losses > 0);
+  row_of(sim::OpKind::gelu)->fused_into = row_of(sim::OpKind::cross_entropy)->id;
+  CHECK(samples_of_kind(sim::OpKind::gelu) == gelus - 1);
+  CHECK(samples_of_kind(sim::OpKind::cross_entropy) == losses - 1);
 }
 
 TEST_CASE("The probe finds by how much a calibration is off, and predictions are off by that less") {
