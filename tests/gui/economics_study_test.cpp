@@ -101,6 +101,10 @@ TEST_CASE("Overview's days, money, energy and carbon are those that Economics be
   const auto run = app::gui::whole_run(sim::predict(s, calibration ? &*calibration : nullptr));
   REQUIRE(run);
   CHECK(run->is_priced);
+  CHECK(run->is_powered);
+  sim::Scenario dark = s;
+  dark.hardware.power_w = 0;
+  CHECK_FALSE(app::gui::whole_run(sim::predict(dark))->is_powered);
   // Compute-optimal: 20 tokens a parameter (Hoffmann et al. 2022).
   CHECK(run->tokens / static_cast<double>(sim::count_parameters(s.model).total) == Approx(20).epsilon(0.01));
   const std::string money = "$" + sim::format_count(std::llround(run->cost.usd));

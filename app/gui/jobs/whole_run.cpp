@@ -38,7 +38,7 @@ std::optional<WholeRun> whole_run(const sim::Report& report) {
   if (train)
     plan.goodput = sim::goodput(reliability, devices, sim::best_checkpoint_interval(reliability, devices));
   if (!(plan.tokens_per_second > 0) || !(plan.goodput > 0)) return std::nullopt;
-  return WholeRun{plan.tokens, sim::cost_of_run(plan), price != nullptr};
+  return WholeRun{plan.tokens, sim::cost_of_run(plan), price != nullptr, plan.power_w > 0};
 }
 
 }  // namespace app::gui

@@ -118,7 +118,7 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
 // Money and energy, as far as they are known.
 std::string cost_of(const WholeRun& run) {
   std::string words = run.is_priced ? dollars(run.cost.usd) : "";
-  if (run.cost.mwh > 0) words.append(words.empty() ? "" : ", ").append(energy_text(run.cost));
+  if (run.is_powered) words.append(words.empty() ? "" : ", ").append(energy_text(run.cost));
   return words;
 }
 
@@ -144,7 +144,7 @@ std::optional<Tile> run_tile(const PanelContext& context, const sim::Report& rep
   const bool by_money = !train && run->is_priced;
   const ValueAndUnit time = split_unit(train ? days_text(run->cost.days)
                                              : sim::format(sim::Seconds{run->cost.device_hours * 3600}));
-  const bool has_energy = run->cost.mwh > 0;
+  const bool has_energy = run->is_powered;
   const std::string energy = has_energy ? energy_text(run->cost) : "";
   Tile tile{.id = "run",
             .title = train ? "Whole run, " + sim::format_short(run->tokens) + " tokens" : "A million tokens",
@@ -406,7 +406,7 @@ std::vector<Figure> figures(const PanelContext& context) {
     say("device time", sim::format(sim::Seconds{run->cost.device_hours * 3600}));
     if (train) say("days", days_text(run->cost.days));
     if (run->is_priced) say("money", dollars(run->cost.usd));
-    if (run->cost.mwh > 0) {
+    if (run->is_powered) {
       say("energy", energy_text(run->cost));
       say("carbon", carbon_text(run->cost));
     }
