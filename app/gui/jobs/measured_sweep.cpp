@@ -35,9 +35,12 @@ sim::Report run(const MeasuredSweepQuestion& question, const sim::Scenario& scen
 
 SweepPoint sweep_point(double value, const sim::Report& report) {
   const bool train = report.source.scenario.workload.task == sim::Task::train;
-  return {value, static_cast<double>(sim::peak_memory(report).value), sim::tokens_per_second(report),
+  return {value,
+          static_cast<double>(sim::peak_memory(report).value),
+          sim::tokens_per_second(report),
           sim::step_time(report).value,
-          train ? sim::mfu(report, sim::FlopsConvention::six_n_causal) : sim::mbu(report)};
+          train ? sim::mfu(report, sim::FlopsConvention::six_n_causal) : sim::mbu(report),
+          static_cast<double>(sim::planned_memory(report).value)};
 }
 
 MeasuredSweep measure_sweep(const MeasuredSweepQuestion& question, const MeasuredSweepStudy::Course& course) {

@@ -17,6 +17,7 @@ struct SweepPoint {
   double value = 0;
   double memory = 0, tokens_per_second = 0;  // bytes of the fullest device; of all devices
   double step = 0, utilization = 0;          // seconds; MFU of training, MBU of generation
+  double planned = 0;                        // of the memory, without what the platform holds: bytes
 };
 SweepPoint sweep_point(double value, const sim::Report& report);
 

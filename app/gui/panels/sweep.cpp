@@ -190,7 +190,7 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
       most = std::max(most, p.*metric.value);
     }
   const auto [from, to] = range_of(all, &SweepPoint::value);
-  const ScaleUnit unit = is_memory ? byte_unit(capacity) : scale_of(metric.measure, most);
+  const ScaleUnit unit = is_memory ? byte_unit(std::min(most, 2 * capacity)) : scale_of(metric.measure, most);
   std::string title = is_memory ? "memory of a device" : std::string(metric.name);
   if (unit.name[0] && title != unit.name) title.append(", ").append(unit.name);
   Chart chart(look, id, size, logarithmic_axis(axis_words(field), from, to),
@@ -217,6 +217,12 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
     chart.line(line, c.measured, Stroke::solid, 1.8f);
     for (const ChartPoint& p : line) chart.dot(p, c.measured);
     if (!line.empty()) chart.name(line.back(), c.measured, "measured");
+    // What is the process's own would hide that plan and run are one.
+    if (is_memory)
+      for (const SweepPoint& p : measured->points) chart.dot({p.value, p.planned}, c.measured, false, 5.5f);
+    if (is_memory && !measured->points.empty())
+      chart.name({measured->points.front().value, measured->points.front().planned}, c.measured,
+                 "measured, without the process");
     if (const SweepPoint* hovered = chart.nearest(measured->points, place))
       ImGui::SetTooltip("measured, %s %s: %s, %s", std::string(field.label).c_str(),
                         sim::format_count(std::llround(hovered->value)).c_str(),
