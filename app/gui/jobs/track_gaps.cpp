@@ -1,6 +1,8 @@
 #include "app/gui/jobs/track_gaps.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "sim/plan/plan.h"
 
@@ -22,20 +24,28 @@ int stages_of(const RankTracks& tracks) {
   return stages;
 }
 
-// Whether `before` makes what `slot` begins with.
-bool feeds(const Slot& before, const Slot& slot, int stages) {
-  if (before.phase != slot.phase || before.micro_batch != slot.micro_batch) return false;
+// A pass, on all the ranks that have it.
+using PassKey = std::tuple<sim::Phase, int, int, int>;  // stage, chunk, micro-batch
+
+PassKey key_of(const Slot& slot) {
+  return {slot.phase, slot.stage, slot.chunk, slot.micro_batch};
+}
+
+// The pass that makes what `slot` begins with: on the stage before it, for backward behind it. Interleaved
+// chunks lead from the last stage to the first one's next chunk, and back.
+PassKey key_of_feeder(const Slot& slot, int stages) {
   const bool forward = slot.phase == sim::Phase::forward;
-  const int direction = forward ? -1 : 1;
-  if (before.chunk == slot.chunk) return before.stage == slot.stage + direction;
-  // Interleaved: from the last stage's chunk to the first stage's next one, and back.
-  const int first = forward ? 0 : stages - 1, last = stages - 1 - first;
-  return before.chunk == slot.chunk + direction && slot.stage == first && before.stage == last;
+  const int direction = forward ? -1 : 1, first = forward ? 0 : stages - 1;
+  if (slot.stage != first) return {slot.phase, slot.stage + direction, slot.chunk, slot.micro_batch};
+  return {slot.phase, stages - 1 - first, slot.chunk + direction, slot.micro_batch};
 }
 
 class Naming {
  public:
-  explicit Naming(const RankTracks& tracks) : tracks_(tracks), stages_(stages_of(tracks)) {}
+  explicit Naming(const RankTracks& tracks) : tracks_(tracks), stages_(stages_of(tracks)) {
+    for (const auto& slots : tracks.of_rank)
+      for (const Slot& slot : slots) passes_.emplace(key_of(slot), &slot);
+  }
 
   std::string before(const Slot& slot, sim::Seconds begin, sim::Seconds end) const {
     if (slot.phase == sim::Phase::optimizer) {
@@ -45,11 +55,11 @@ class Naming {
         return "rank " + std::to_string(last) + ", to reduce gradients: its " + words_of(*late);
       return "gradients to be reduced";
     }
-    for (const auto& slots : tracks_.of_rank)
-      for (const Slot& other : slots)
-        // On its way it may take as long as the rest of the gap.
-        if (other.end > begin && other.end <= end && feeds(other, slot, stages_))
-          return words_of(other) + " on stage " + std::to_string(other.stage);
+    // On its way it may take as long as the rest of the gap.
+    const auto [from, to] = passes_.equal_range(key_of_feeder(slot, stages_));
+    for (auto pass = from; pass != to; ++pass)
+      if (const Slot& other = *pass->second; other.end > begin && other.end <= end)
+        return words_of(other) + " on stage " + std::to_string(other.stage);
     return "the host or a transfer, before " + words_of(slot);
   }
 
@@ -72,6 +82,7 @@ class Naming {
   }
   const RankTracks& tracks_;
   int stages_;
+  std::multimap<PassKey, const Slot*> passes_;
 };
 
 }  // namespace

@@ -195,7 +195,7 @@ void draw_controls(const PanelContext& context, const RunView& run) {
     const float bottom = least.y + height;
     draw_text(list, look, TextRole::caption, {least.x, least.y + look.px(2)}, c.measured,
               fitted(look, TextRole::caption, words, width));
-    list->AddRectFilled({least.x, bottom - line}, {least.x + width, bottom}, c.border, line / 2);
+    list->AddRectFilled({least.x, bottom - line}, {least.x + width, bottom}, c.grid, line / 2);
     list->AddRectFilled({least.x, bottom - line}, {least.x + width * share, bottom}, c.measured, line / 2);
     ImGui::Dummy({width, height});
     return;
@@ -282,8 +282,12 @@ void draw_samples(const PanelContext& context, const char* title,
   ImGui::EndGroup();
 }
 
-// Power and clock, where the machine tells them.
-void draw_device(const PanelContext& context, const RunView& run, ImVec2 size) {
+// Power and clock, where the machine tells them and there is room for them.
+void draw_device(const PanelContext& context, const RunView& run) {
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const bool tells = run.measured && run.measured->device_samples.size() > 1;
+  if (!tells || room.y < context.look.px(330)) return;
+  const ImVec2 size = {room.x, std::floor(room.y * 0.28f)};
   const std::vector<sim::DeviceSample>& samples = run.measured->device_samples;
   const float gap = context.look.px(14), half = std::floor((size.x - gap) / 2);
   draw_samples(context, "power", samples, &sim::DeviceSample::power_w, "W",
@@ -294,13 +298,7 @@ void draw_device(const PanelContext& context, const RunView& run, ImVec2 size) {
 
 void draw_training(const PanelContext& context, const RunView& run) {
   const Look& look = context.look;
-  const bool tells = run.measured && run.measured->device_samples.size() > 1;
-  ImVec2 room = ImGui::GetContentRegionAvail();
-  if (tells && room.y > look.px(330)) {
-    const float height = std::floor(room.y * 0.28f);
-    draw_device(context, run, {room.x, height});
-    room = ImGui::GetContentRegionAvail();
-  }
+  const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = look.px(14);
   const bool wide = room.x > look.px(430);
   const float left = std::floor((room.x - gap) / 2);
@@ -416,6 +414,7 @@ void draw(const PanelContext& context) {
                  run.message);
   const bool nothing = run.loss.size() == 0 && run.tokens_per_second.size() == 0;
   if (nothing && !run.active()) return draw_log(context, run, ImGui::GetContentRegionAvail());
+  draw_device(context, run);
   train ? draw_training(context, run) : draw_generation(context, run);
 }
 

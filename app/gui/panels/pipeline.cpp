@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "app/gui/jobs/track_gaps.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/scenario_fields.h"
@@ -446,13 +445,23 @@ const RankTracks* tracks_of(const Context& context) {
   return same ? run.tracks.get() : nullptr;
 }
 
+// Found once for each step that is told.
+const std::vector<TrackGap>& gaps_in_view(const Context& context) {
+  PipelineState& scope = context.state;
+  if (const auto& tracks = context.run().tracks; scope.tracks != tracks) {
+    scope.tracks = tracks;
+    scope.gaps = tracks ? gaps_of(*tracks) : std::vector<TrackGap>{};
+  }
+  return scope.gaps;
+}
+
 // What each rank waited for, in the gap where it has room, and under the pointer in any.
-void draw_gaps(const Context& context, const RankTracks& tracks, const Frame& frame) {
+void draw_gaps(const Context& context, const Frame& frame) {
   const Look& look = context.look;
   const Palette& c = look.color();
   ImDrawList* list = ImPlot::GetPlotDrawList();
   const ImVec2 mouse = ImGui::GetMousePos();
-  for (const TrackGap& gap : gaps_of(tracks)) {
+  for (const TrackGap& gap : gaps_in_view(context)) {
     const float left = frame.x(gap.begin.value), right = frame.x(gap.end.value);
     const float top = frame.top + frame.row * static_cast<float>(gap.rank), bottom = top + frame.row;
     const std::string words = "waits for " + gap.why, time = sim::format(gap.length());
@@ -510,7 +519,7 @@ void draw_tracks(const Context& context, const RankTracks& tracks, const ScaleUn
   const float bottom = frame.top + frame.row * static_cast<float>(rows);
   ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, frame.top}, {frame.right, bottom}, c.raised);
   Gantt(context, {tracks.of_rank.begin(), tracks.of_rank.end()}, frame).draw();
-  draw_gaps(context, tracks, frame);
+  draw_gaps(context, frame);
   draw_cursor(look, frame, scope.cursor, bottom);
   ImPlot::PopPlotClipRect();
   take_hand(scope);
@@ -717,7 +726,7 @@ std::vector<Figure> figures(const Context& context) {
     FigureTable gaps{
         {{"rank", Measure::count}, {"begins", Measure::seconds}, {"lasts", Measure::seconds}, {"waits for"}},
         {}};
-    for (const TrackGap& gap : gaps_of(*tracks))
+    for (const TrackGap& gap : gaps_in_view(context))
       gaps.rows.push_back({static_cast<double>(gap.rank), gap.begin.value, gap.length().value, gap.why});
     all.push_back({"What each rank waited for", std::move(gaps)});
   }
