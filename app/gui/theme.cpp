@@ -160,9 +160,7 @@ void apply_implot_style(const Look& look) {
   style.Colors[ImPlotCol_PlotBg] = vec(with_alpha(p.raised, p.is_dark ? 0.45f : 0.6f));
   style.Colors[ImPlotCol_PlotBorder] = vec(p.border);
   style.Colors[ImPlotCol_AxisText] = vec(p.dim);
-  // Borders are bright there: as grids they would stand before what is drawn.
-  const bool bright = look.theme == Theme::high_contrast;
-  style.Colors[ImPlotCol_AxisGrid] = vec(bright ? mix(p.panel, p.border, 0.4f) : p.border);
+  style.Colors[ImPlotCol_AxisGrid] = vec(p.grid);
   style.Colors[ImPlotCol_AxisTick] = vec(p.border);
   style.Colors[ImPlotCol_AxisBg] = {0, 0, 0, 0};
   style.Colors[ImPlotCol_AxisBgHovered] = vec(with_alpha(p.text, 0.05f));

@@ -38,6 +38,7 @@ struct Palette {
   std::array<ImU32, sim::kStepParts> parts;  // of a step's time
   std::array<ImU32, kPins> pins;
   bool is_dark = true;
+  ImU32 grid = border;  // lines and tracks behind what is drawn
 };
 
 const Palette& palette(Theme theme);

@@ -33,6 +33,7 @@ TEST_CASE(
   scenario.workload.dtype = sim::DType::bf16;
   NullDesktop desktop(scenario, {1920, 1080});
   desktop.settle();
+  CHECK(desktop.says("Formulas and constants"));
   desktop.shell().view().selection = {Quantity::operation, 0, "forward layer.mlp.up.forward"};
   desktop.frames(3);
   CHECK(desktop.says("Where it was measured"));

@@ -99,7 +99,14 @@ void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {
   for (const sim::FittedRows& fit : view.fits) worst = std::max(worst, fit.p90);
   const std::vector<Droppable> others = {
       {look.px(150), 1}, {look.px(64), 3}, {look.px(64), 5}, {look.px(64), 4}, {look.px(84), 0}};
-  const std::vector<bool> shows = columns_beside(look.px(170), others, size.x);
+  // A bar that is full stands for an error as large as the time itself.
+  worst = std::min(worst, 1.0);
+  std::vector<bool> shows = columns_beside(look.px(170), others, size.x);
+  // One software for all stands beside the table.
+  const bool several = std::any_of(view.fits.begin(), view.fits.end(), [&](const sim::FittedRows& fit) {
+    return fit.software != view.fits.front().software;
+  });
+  shows[0] = shows[0] && several;
   const auto columns = static_cast<int>(1 + std::count(shows.begin(), shows.end(), true));
   constexpr ImGuiTableFlags kFlags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
@@ -131,7 +138,7 @@ void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {
       // The error that one row in ten passes, as a bar beneath the name.
       if (worst > 0)
         ImGui::GetWindowDrawList()->AddRectFilled(
-            {at.x, at.y}, {at.x + room * static_cast<float>(fit.p90 / worst), at.y + height},
+            {at.x, at.y}, {at.x + room * static_cast<float>(std::min(1.0, fit.p90 / worst)), at.y + height},
             with_alpha(c.predicted, 0.18f), look.px(2));
       text_fitted(look, TextRole::number, c.text, fit.what, room);
       if (ImGui::IsItemHovered())
@@ -250,7 +257,11 @@ void draw_machine(const Context& context, ImVec2 size) {
   fact("kernels timed", sim::format_count(std::ssize(here->samples)));
   fact("median error", error_text(here->residual.median));
   fact("error of one in ten", error_text(here->residual.p90));
-  if (here->cores_used_by_others > 0) fact("cores that others used", significant(here->cores_used_by_others));
+  constexpr double kNoticed = 0.1;  // cores
+  if (here->cores_used_by_others > kNoticed)
+    text_wrapped(look, TextRole::caption, c.warn,
+                 "Other programs kept " + significant(here->cores_used_by_others) +
+                     " cores busy meanwhile: errors are less where the machine is quiet.");
   if (here->load) {
     fact("clock under load",
          sim::format_percent(here->load->sustained.value / std::max(1.0, here->load->burst.value)));

@@ -333,8 +333,10 @@ void draw(const PanelContext& context) {
   if (!e.line.empty()) text_wrapped(look, TextRole::number, c.predicted, e.line);
   ImGui::Dummy({0, look.px(2)});
   draw_lines(look, e.numbers, c.predicted);
-  if (context.view.selection.quantity == Quantity::operation && ImGui::Button("Where it was measured"))
-    context.invoke("panel.calibrate");
+  // On to the rows and constants that the numbers rest on.
+  const bool operation = context.view.selection.quantity == Quantity::operation;
+  if (ImGui::Button(operation ? "Where it was measured" : "Formulas and constants"))
+    context.invoke(operation ? "panel.calibrate" : "panel.methodology");
   ImGui::EndChild();
   if (two_columns) ImGui::SameLine(0, gap);
   ImGui::BeginChild("changes", {width, 0});

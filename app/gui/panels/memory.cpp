@@ -180,7 +180,7 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   const float line = std::max(1.0f, std::floor(look.scale));
   for (const double tick : round_ticks(0, range / unit.size, static_cast<int>(plot_width / look.px(70)))) {
     const float x = std::floor(scale.at(tick * unit.size));
-    list->AddRectFilled({x, rows_top}, {x + line, rows_bottom}, c.border);
+    list->AddRectFilled({x, rows_top}, {x + line, rows_bottom}, c.grid);
     const std::string label = tick == 0 ? std::string("0 ") + unit.name : tick_label(tick);
     const float half = text_size_of(look, TextRole::caption, label).x / 2;
     if (x + half <= scale.end)

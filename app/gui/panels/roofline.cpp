@@ -361,8 +361,10 @@ void draw_choices(const ContextWith<RooflineState>& context) {
   RooflineState& state = context.state;
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.y < look.px(260) || room.x < look.px(360)) return;
-  ImGui::Checkbox("caches and host link", &state.shows_levels);
-  ImGui::SameLine(0, look.px(16));
+  if (!other_levels(device_of(state.first_device, context.scenario.hardware)).empty()) {
+    ImGui::Checkbox("caches and host link", &state.shows_levels);
+    ImGui::SameLine(0, look.px(16));
+  }
   text(look, TextRole::body, look.color().dim, "beside");
   ImGui::SameLine();
   constexpr const char* kNone = "no other device";

@@ -24,9 +24,7 @@ void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most,
   if (whole <= 0) return;
   const float width = most.x - least.x;
   const float gap = std::max(1.0f, std::floor(look.px(1)));
-  const Palette& c = look.color();
-  const bool bright = look.theme == Theme::high_contrast;
-  list->AddRectFilled(least, most, bright ? mix(c.panel, c.border, 0.4f) : c.border, look.px(2));
+  list->AddRectFilled(least, most, look.color().grid, look.px(2));
   double at = 0;
   for (const BarPart& part : parts) {
     const float begin = least.x + width * static_cast<float>(at / whole);
