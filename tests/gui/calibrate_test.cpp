@@ -3,7 +3,9 @@
 
 #include "app/gui/panels/roofline.h"
 #include "tests/gui/drawn_text.h"
+#include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
+#include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
 
 using namespace app::gui;
@@ -78,4 +80,30 @@ TEST_CASE("Roofline draws the roofs of caches and host, and a second device's be
   desktop.state<RooflineState>().shows_levels = false;
   desktop.state<RooflineState>().second.clear();
   CHECK_THAT(shell.exported("roofline", ExportFormat::csv), !contains("shared memory"));
+}
+
+TEST_CASE(
+    "a measurement leaves a scenario on another machine as it is, those on this one know it when shown") {
+  const CacheFolder cache;
+  const TemporaryFolder folder;
+  // Measures at once.
+  const std::filesystem::path program = folder.write("ridgepoint", "#!/bin/sh\nexit 0\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  NullDesktop desktop(tests::small_scenario(), {1600, 1000}, {}, program.string());
+  Shell& shell = desktop.shell();
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_T);
+  REQUIRE(shell.commands().invoke("hardware.this-machine"));
+  desktop.settle();
+  REQUIRE(shell.document().scenario().hardware.peak.empty());
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_1);
+  const sim::Calibration here = tests::keep_known_machine();
+  REQUIRE(shell.commands().invoke("run.calibrate"));
+  desktop.settle_studies();
+  CHECK(shell.document().scenario() == tests::small_scenario());
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_2);
+  desktop.settle();
+  CHECK(shell.document().scenario().hardware.peak == here.hardware.peak);
+  shell.view().maximised = "calibrate";
+  desktop.settle_studies();
+  CHECK(desktop.says("Measure again"));
 }

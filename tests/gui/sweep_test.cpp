@@ -1,14 +1,11 @@
 // One field swept: the panel's study, driven through the window.
 #include "app/gui/panels/sweep.h"
 
-#include <fstream>
-
-#include "runtime/calibrate.h"
-#include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
+#include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
@@ -125,17 +122,8 @@ TEST_CASE(
 
 TEST_CASE(
     "a sweep is measured here: a run for each value, drawn over the prediction as it arrives, and exported") {
-  // A machine that is known: a run measures it first where it is not, which takes a minute.
   const CacheFolder cache;
-  sim::Calibration here;
-  here.device = runtime::cpu_name();
-  here.software = runtime::kernels_version();
-  here.date = "2026-01-01T00:00:00Z";
-  here.hardware.name = sim::kThisMachine;
-  here.hardware.peak[sim::DType::fp32] = sim::tflops(0.1);
-  here.hardware.memory = sim::gib(8);
-  here.hardware.memory_bandwidth = sim::gb_per_s(20);
-  std::ofstream(runtime::this_machine_file()) << sim::to_json(here);
+  tests::keep_known_machine();
   sim::Scenario s = tests::small_scenario();
   s.model = sim::load_model_preset("tiny-llama");
   s.workload.seq_len = 64;

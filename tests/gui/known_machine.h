@@ -1,0 +1,26 @@
+// A calibration of this machine in the cache, as a run would have left it: measuring it takes a minute.
+#pragma once
+#include <fstream>
+
+#include "runtime/calibrate.h"
+#include "runtime/this_machine.h"
+#include "sim/cost/calibration.h"
+#include "sim/scenario/preset.h"
+
+namespace tests {
+
+// Where XDG_CACHE_HOME says (tests/support/cache_folder.h).
+inline sim::Calibration keep_known_machine() {
+  sim::Calibration here;
+  here.device = runtime::cpu_name();
+  here.software = runtime::kernels_version();
+  here.date = "2026-01-01T00:00:00Z";
+  here.hardware.name = sim::kThisMachine;
+  here.hardware.peak[sim::DType::fp32] = sim::tflops(0.1);
+  here.hardware.memory = sim::gib(8);
+  here.hardware.memory_bandwidth = sim::gb_per_s(20);
+  std::ofstream(runtime::this_machine_file()) << sim::to_json(here);
+  return here;
+}
+
+}  // namespace tests
