@@ -140,6 +140,11 @@ void Shell::add_tab_commands() {
   add({"tab.next", "View", "Next tab", [step] { step(1); }, ImGuiMod_Ctrl | ImGuiKey_Tab, several});
   add({"tab.previous", "View", "Previous tab", [this, step] { step(tabs_.count() - 1); },
        ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_Tab, several});
+  add({"tab.move_left", "View", "Move tab left", [this] { tabs_.move(tabs_.index(), tabs_.index() - 1); },
+       ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_PageUp, [this] { return tabs_.index() > 0; }});
+  add({"tab.move_right", "View", "Move tab right", [this] { tabs_.move(tabs_.index(), tabs_.index() + 1); },
+       ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_PageDown,
+       [this] { return tabs_.index() + 1 < tabs_.count(); }});
   constexpr std::size_t kWithKey = 9;
   for (std::size_t i = 0; i < Tabs::kMost; ++i) {
     const auto key = static_cast<ImGuiKey>(ImGuiKey_1 + static_cast<int>(i));

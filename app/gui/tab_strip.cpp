@@ -53,9 +53,16 @@ float draw_tab_strip(const PanelContext& context, const Tabs& tabs, float top) {
     // Where a tab is narrow, the cross is on the one that is shown alone.
     const bool has_cross = shown || size.x > look.px(90);
     const float cross_width = has_cross ? look.px(kCross + kPadding) : 0;
-    ImGui::PushID(static_cast<int>(i));
+    // The tab, not its place: a drag goes on where it was moved to.
+    ImGui::PushID(tabs.at(i).id);
     const Pressed tab = button("tab", {x, y}, {size.x - cross_width, size.y});
-    if (tab.hovered) ImGui::SetItemTooltip("%s", name.c_str());
+    const float pointer = ImGui::GetMousePos().x;
+    const bool dragged = ImGui::IsItemActive() && ImGui::IsMouseDragging(ImGuiMouseButton_Left);
+    if (tab.hovered && !dragged) ImGui::SetItemTooltip("%s", name.c_str());
+    // Shown from the press on, so that it is the one that is moved.
+    if (ImGui::IsItemActivated() && !shown) context.invoke("tab.show." + number);
+    if (dragged && shown && pointer < x) context.invoke("tab.move_left");
+    if (dragged && shown && pointer > x + width) context.invoke("tab.move_right");
     const Pressed cross =
         has_cross ? button("close", {most.x - cross_width, y}, {cross_width, size.y}) : Pressed{};
     ImGui::PopID();

@@ -51,6 +51,19 @@ void Tabs::show(std::size_t i) {
   ++changes_;
 }
 
+void Tabs::move(std::size_t from, std::size_t to) {
+  if (from >= count() || to >= count() || from == to) return;
+  const Tab* const shown = &current();
+  const auto at = [&](std::size_t i) { return all_.begin() + static_cast<std::ptrdiff_t>(i); };
+  if (from < to)
+    std::rotate(at(from), at(from + 1), at(to + 1));
+  else
+    std::rotate(at(to), at(from), at(from + 1));
+  for (std::size_t i = 0; i < count(); ++i)
+    if (all_[i].get() == shown) index_ = i;
+  ++changes_;
+}
+
 bool Tabs::close(std::size_t i) {
   if (count() < 2 || i >= count()) return false;
   // Revisions go on where this one's are no longer counted.

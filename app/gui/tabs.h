@@ -42,6 +42,8 @@ class Tabs {
   // At the end, not yet current. False where there are kMost.
   bool add(Tab tab);
   void show(std::size_t i);
+  // Into the place of another, which makes room. The one that is shown stays shown.
+  void move(std::size_t from, std::size_t to);
   // The last one stays: false. Its neighbour becomes the current one.
   bool close(std::size_t i);
   // The one that was closed last, in its place; false where there is none or no room.

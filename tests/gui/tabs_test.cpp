@@ -114,6 +114,44 @@ TEST_CASE("the row of tabs names scenarios apart, and a click shows one, its cro
   CHECK(shell.document().scenario() == with_layers(13));
 }
 
+TEST_CASE("a tab is moved by its keys and by a drag, and goes on being the one that is shown") {
+  NullDesktop desktop;
+  Shell& shell = desktop.shell();
+  for (int i = 0; i < 3; ++i) {
+    desktop.press(kNew);
+    shell.document().edit("more", with_layers(20 + i));
+  }
+  const auto layers = [&] {
+    std::vector<std::int64_t> all;
+    for (std::size_t i = 0; i < shell.tabs().count(); ++i)
+      all.push_back(shell.tabs().at(i).document.scenario().model.num_hidden_layers);
+    return all;
+  };
+  using Order = std::vector<std::int64_t>;
+  CHECK(layers() == Order{12, 20, 21, 22});
+  desktop.press(ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_PageUp);
+  CHECK(layers() == Order{12, 20, 22, 21});
+  CHECK(shell.document().scenario() == with_layers(22));
+  desktop.press(ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_PageDown);
+  desktop.press(ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_PageDown);  // at the end it stays
+  CHECK(layers() == Order{12, 20, 21, 22});
+  // From the first place to the third: tabs are 260 points wide.
+  ImGuiIO& io = ImGui::GetIO();
+  io.AddMousePosEvent(60, 68);
+  desktop.frames(2);
+  io.AddMouseButtonEvent(0, true);
+  desktop.frames(2);
+  for (const float x : {120.0f, 300.0f, 580.0f}) {
+    io.AddMousePosEvent(x, 68);
+    desktop.frames(3);
+  }
+  io.AddMouseButtonEvent(0, false);
+  desktop.frames(3);
+  CHECK(layers() == Order{20, 21, 12, 22});
+  CHECK(shell.tabs().index() == 2);
+  CHECK(shell.document().scenario() == with_layers(12));
+}
+
 TEST_CASE("a session keeps its tabs with histories and pins, and a damaged one costs nothing but itself") {
   const TemporaryFolder folder;
   Settings kept;
