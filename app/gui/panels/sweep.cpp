@@ -15,6 +15,7 @@
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/fields.h"
+#include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
@@ -216,7 +217,9 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
     for (const SweepPoint& p : measured->points) line.push_back(place(p));
     chart.line(line, c.measured, Stroke::solid, 1.8f);
     for (const ChartPoint& p : line) chart.dot(p, c.measured);
-    if (!line.empty()) chart.name(line.back(), c.measured, "measured");
+    const bool here = context.scenario.hardware.name == sim::kThisMachine;
+    const std::string& device = context.state.measuring.request().place.name;
+    if (!line.empty()) chart.name(line.back(), c.measured, here ? "measured" : "measured on " + device);
     // What is the process's own would hide that plan and run are one.
     if (is_memory)
       for (const SweepPoint& p : measured->points) chart.dot({p.value, p.planned}, c.measured, false, 5.5f);
