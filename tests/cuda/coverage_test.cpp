@@ -10,6 +10,7 @@
 #include "runtime/cpu/kernel_table.h"
 #include "runtime/cuda/operations.h"
 #include "runtime/sample_runs.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/programs.h"
 #include "sim/scenario/preset.h"
@@ -94,6 +95,7 @@ TEST_CASE("What a GPU's calibration runs has kernels for all operations, and fit
   REQUIRE(!scenarios.empty());
   for (const sim::Scenario& scenario : scenarios) {
     CAPTURE(scenario.model.name, sim::name(scenario.workload.optimizer));
+    CHECK(sim::validate(scenario).empty());
     const sim::Plan plan = sim::make_plan(scenario);
     CHECK(sim::plan_memory(plan, 0, sim::Addresses::none).live_peak < sim::gib(36));
     for (const sim::Block& block : plan.blocks)
