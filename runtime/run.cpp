@@ -163,8 +163,6 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (const std::string what = without_kernels(scenario); !what.empty())
     throw NoDevice("model " + scenario.model.name + " has " + what +
                    ", which can be predicted but not run here: there are no kernels for it");
-  if (scenario.model.qk_norm == sim::QkNorm::without_gain && !device.shares_host_memory())
-    throw NoDevice("norms of queries and keys without gains run with --device cpu, not on " + device.name());
   if (scenario.workload.expert_capacity_factor > 0)
     throw NoDevice(
         "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");

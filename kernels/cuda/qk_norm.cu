@@ -25,7 +25,18 @@ CUDA_HOST_DEVICE Part part_of(std::int64_t i, QkNormShape s) {
   return {i * s.D, i < s.H ? 0 : s.D, s.D, i};
 }
 
-template <class T, int Width>
+// Of each element; without gains 1.
+template <bool WithoutGains, int Width, class T>
+CUDA_DEVICE void load_gains(float (&gain)[Width], const T* weight, std::int64_t first) {
+  if constexpr (WithoutGains) {
+#pragma unroll
+    for (int w = 0; w < Width; ++w) gain[w] = 1;
+  } else {
+    load<Width>(gain, weight + first);
+  }
+}
+
+template <class T, int Width, bool WithoutGains>
 CUDA_KERNEL(kThreads)
 qk_norm_kernel(T* out, float* rstd_out, const T* inp, const T* weight, float eps, QkNormShape s) {
   const std::int64_t index = static_cast<std::int64_t>(block_index().x) * kWarps + warp_index();
@@ -58,14 +69,14 @@ qk_norm_kernel(T* out, float* rstd_out, const T* inp, const T* weight, float eps
   for (std::int64_t c = lane_index() * Width; c < part.width; c += kStride) {
     float x[Width], gain[Width];
     load<Width>(x, from + c);
-    load<Width>(gain, weight + part.gain + c);
+    load_gains<WithoutGains>(gain, weight, part.gain + c);
 #pragma unroll
     for (int w = 0; w < Width; ++w) x[w] *= rstd * gain[w];
     store<Width>(out + first + part.begin + c, x);
   }
 }
 
-template <class T, int Width>
+template <class T, int Width, bool WithoutGains>
 CUDA_KERNEL(kThreads)
 qk_norm_backward_kernel(T* dqkv, const T* inp, const T* weight, const float* rstd_in, QkNormShape s) {
   const std::int64_t index = static_cast<std::int64_t>(block_index().x) * kWarps + warp_index();
@@ -80,7 +91,7 @@ qk_norm_backward_kernel(T* dqkv, const T* inp, const T* weight, const float* rst
     float gradient[Width], x[Width], gain[Width];
     load<Width>(gradient, dqkv + first + c);
     load<Width>(x, inp + first + c);
-    load<Width>(gain, weight + part.gain + c);
+    load_gains<WithoutGains>(gain, weight, part.gain + c);
 #pragma unroll
     for (int w = 0; w < Width; ++w) sum += gradient[w] * gain[w] * x[w] * rstd;
   }
@@ -89,7 +100,7 @@ qk_norm_backward_kernel(T* dqkv, const T* inp, const T* weight, const float* rst
     float gradient[Width], x[Width], gain[Width];
     load<Width>(gradient, dqkv + first + c);
     load<Width>(x, inp + first + c);
-    load<Width>(gain, weight + part.gain + c);
+    load_gains<WithoutGains>(gain, weight, part.gain + c);
 #pragma unroll
     for (int w = 0; w < Width; ++w) gradient[w] = rstd * (gradient[w] * gain[w] - x[w] * rstd * slope);
     store<Width>(dqkv + first + c, gradient);
@@ -119,9 +130,13 @@ qk_norm_gains_kernel(float* partials, const T* dqkv, const T* inp, const float* 
   partials[block_index().y * gains + gain] = sum;
 }
 
+// Calls body.operator()<elements of a vector, whether there are no gains>().
 template <class T, class Body>
-void with_vectors(QkNormShape s, const Body& body) {
-  s.D % kVector<T> == 0 ? body.template operator()<kVector<T>>() : body.template operator()<1>();
+void with_vectors(QkNormShape s, ConstTensor weight, const Body& body) {
+  const auto call = [&]<int Width>() {
+    weight ? body.template operator()<Width, false>() : body.template operator()<Width, true>();
+  };
+  s.D % kVector<T> == 0 ? call.template operator()<kVector<T>>() : call.template operator()<1>();
 }
 
 Launch warps_for(std::int64_t vectors) {
@@ -133,9 +148,9 @@ Launch warps_for(std::int64_t vectors) {
 void qk_norm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
                      float eps, QkNormShape s) {
   with_type(inp.type, [&]<class T>(T) {
-    with_vectors<T>(s, [&]<int Width>() {
-      start(context, warps_for(s.R * (normed_parts(s) + 1)), qk_norm_kernel<T, Width>, out.as<T>(), rstd,
-            inp.as<T>(), weight.as<T>(), eps, s);
+    with_vectors<T>(s, weight, [&]<int Width, bool WithoutGains>() {
+      start(context, warps_for(s.R * (normed_parts(s) + 1)), qk_norm_kernel<T, Width, WithoutGains>,
+            out.as<T>(), rstd, inp.as<T>(), weight.as<T>(), eps, s);
     });
   });
 }
@@ -153,9 +168,9 @@ void qk_norm_backward(const Context& context, Tensor dqkv, Tensor dweight, Const
       add_column_sums(context.behind(parts * gains * static_cast<std::int64_t>(sizeof(float))), dweight,
                       {partials, Type::f32}, nullptr, parts, gains);
     }
-    with_vectors<T>(s, [&]<int Width>() {
-      start(context, warps_for(s.R * normed_parts(s)), qk_norm_backward_kernel<T, Width>, dqkv.as<T>(),
-            inp.as<T>(), weight.as<T>(), rstd, s);
+    with_vectors<T>(s, weight, [&]<int Width, bool WithoutGains>() {
+      start(context, warps_for(s.R * normed_parts(s)), qk_norm_backward_kernel<T, Width, WithoutGains>,
+            dqkv.as<T>(), inp.as<T>(), weight.as<T>(), rstd, s);
     });
   });
 }

@@ -6,7 +6,7 @@
 
 namespace kernels::cuda {
 
-// out may be inp; rstd may be null.
+// out may be inp; rstd may be null, the weight absent: gains of 1.
 void qk_norm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
                      float eps, QkNormShape s);
 

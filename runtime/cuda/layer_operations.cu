@@ -36,7 +36,8 @@ void gated_backward(const Call& c) {
 kernels::QkNormShape qk_norm(const Call& c) {
   const sim::Dims& d = c.dims();
   const auto weight = static_cast<std::size_t>(sim::index_of(c.kind(), R::weight));
-  return {c.batch() * c.query_length(), d.heads, d.kv_heads, d.head_dim, c.count(weight) != 2 * d.head_dim};
+  const bool all_heads = c.tensor(weight) && c.count(weight) != 2 * d.head_dim;
+  return {c.batch() * c.query_length(), d.heads, d.kv_heads, d.head_dim, all_heads};
 }
 
 constexpr KernelEntry kKernels[] = {

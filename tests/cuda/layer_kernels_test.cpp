@@ -47,6 +47,26 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("Norms of queries and keys without gains are on the GPU those of gains of 1, to the bit") {
+  for (const bool all_heads : {false, true}) {
+    const kernels::QkNormShape s{20, 4, 2, 16, all_heads};
+    const std::int64_t width = (s.H + 2 * s.G) * s.D, gains = all_heads ? (s.H + s.G) * s.D : 2 * s.D;
+    const auto inp = normal_tensor(s.R * width, 1, Type::bf16, 3),
+               dout = normal_tensor(s.R * width, 3, Type::bf16);
+    const auto run = [&](bool with_gains) {
+      DeviceArray x(inp, Type::bf16), w(std::vector<float>(static_cast<std::size_t>(gains), 1), Type::bf16),
+          y(s.R * width, Type::bf16), g(dout, Type::bf16), rstd(s.R * (s.H + s.G), Type::f32);
+      const cuda::ConstTensor weight = with_gains ? cuda::ConstTensor(w) : cuda::ConstTensor();
+      cuda::qk_norm_forward(no_scratch(), y, rstd.f32(), x, weight, 1e-6f, s);
+      cuda::qk_norm_backward(no_scratch(), g, {}, x, weight, rstd.f32(), s);
+      auto values = y.values();
+      for (const float gradient : g.values()) values.push_back(gradient);
+      return values;
+    };
+    CHECK(run(false) == run(true));
+  }
+}
+
 TEST_CASE("Columns of wider rows are added to, put and taken on the GPU, and the others stay") {
   struct Case {
     std::int64_t R, C, width, first;

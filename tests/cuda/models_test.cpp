@@ -142,6 +142,14 @@ TEST_CASE("A step with sinks and scores in memory gives on the GPU the CPU's los
   check_step(model, sim::AttentionKind::standard);
 }
 
+TEST_CASE("Norms of queries and keys without gains give on the GPU the CPU's losses, gradients and tokens",
+          "[plan]") {
+  sim::Model model = tests::shrunk(sim::load_model_preset("qwen3-8b"));
+  model.qk_norm = sim::QkNorm::without_gain;
+  check_step(model);
+  CHECK(tokens_of(model, open_gpu()) == tokens_of(model, runtime::make_cpu_device(1)));
+}
+
 TEST_CASE("A step with activations that only files of models have gives on the GPU the CPU's", "[plan]") {
   sim::Model exact = tests::shrunk(sim::load_model_preset("pythia-70m"));
   exact.activation = sim::Activation::gelu_exact;
