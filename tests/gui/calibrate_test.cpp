@@ -1,7 +1,11 @@
 // From a number on screen to the measurements that it rests on.
 #include "app/gui/panels/calibrate.h"
 
+#include <algorithm>
+
 #include "app/gui/panels/roofline.h"
+#include "sim/cost/calibration_preset.h"
+#include "sim/cost/predict.h"
 #include "tests/gui/drawn_text.h"
 #include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
@@ -70,13 +74,32 @@ TEST_CASE("Roofline draws the roofs of caches and host, and a second device's be
   Shell& shell = desktop.shell();
   shell.view().maximised = "roofline";
   desktop.state<RooflineState>().second = "a100-sxm-80gb";
-  desktop.settle();
+  desktop.settle_studies();
   const std::string words = desktop.words();
   for (const char* name : {"shared memory", "L2", "host link", "a100-sxm-80gb"})
     CHECK_THAT(words, contains(name));
   for (const std::string& problem : tests::unreadable_text()) FAIL_CHECK(problem);
   const std::string csv = shell.exported("roofline", ExportFormat::csv);
   CHECK_THAT(csv, contains("L2") && contains("roof, a100-sxm-80gb"));
+  // The same operations, as the scenario is predicted there.
+  sim::Scenario there = tests::small_scenario();
+  there.hardware = sim::load_hardware_preset("a100-sxm-80gb");
+  const auto calibration = sim::load_calibration_preset("a100-sxm-80gb");
+  const sim::Report report = sim::predict(there, calibration ? &*calibration : nullptr);
+  const std::vector<PanelFigures> panels = shell.figures("roofline");
+  const auto& plot = std::get<FigurePlot>(panels.front().figures.front().data);
+  const auto dots = std::find_if(plot.curves.begin(), plot.curves.end(),
+                                 [](const FigureCurve& curve) { return curve.name == "on a100-sxm-80gb"; });
+  REQUIRE(dots != plot.curves.end());
+  std::size_t found = 0;
+  for (const sim::Row& row : report.rows)
+    for (std::size_t i = 0; i < dots->names.size(); ++i)
+      if (row.rank == 0 && dots->names[i] == std::string(sim::name(row.phase)) + " " + row.id) {
+        CHECK(dots->points[i].y == Approx((row.flops / row.duration).value));
+        ++found;
+      }
+  CHECK(found == dots->points.size());
+  CHECK(found > 10);
   desktop.state<RooflineState>().shows_levels = false;
   desktop.state<RooflineState>().second.clear();
   CHECK_THAT(shell.exported("roofline", ExportFormat::csv), !contains("shared memory"));

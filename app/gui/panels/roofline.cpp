@@ -211,6 +211,36 @@ void draw_levels(const Look& look, const RooflineDevice& device, const Machine& 
   }
 }
 
+float radius_of(const Look& look, double share) {
+  // Area is time.
+  return std::max(look.px(2.5f), look.px(32) * static_cast<float>(std::sqrt(share)));
+}
+
+// The operations of the scenario on the second device, if it can be there; null while it is not predicted.
+const sim::Report* report_beside(const ContextWith<RooflineState>& context, const RooflineDevice& second) {
+  RooflineState& state = context.state;
+  sim::Scenario scenario = context.prediction.report->source.scenario;
+  scenario.hardware = second.hardware;
+  state.beside.follow({scenario, state.calibrations.of(second.hardware)});
+  const Prediction* const found = state.beside.result();
+  return found && found->scenario == scenario ? found->report.get() : nullptr;
+}
+
+// Whether an operation has a place under a roof.
+bool has_place(const sim::Row& row) {
+  return row.rank == 0 && row.flops.value > 0 && row.memory.value > 0 && row.duration.value > 0;
+}
+
+// Operations of another report as rings, whose areas are shares of its time.
+void draw_rings(const Look& look, const sim::Report& report, ImU32 color) {
+  const double whole = sim::step_parts(report, 0).whole.value;
+  for (const sim::Row& row : report.rows)
+    if (has_place(row))
+      ImPlot::GetPlotDrawList()->AddCircle(pixels(row.flops / row.memory, (row.flops / row.duration).value),
+                                           radius_of(look, whole > 0 ? row.duration.value / whole : 0), color,
+                                           0, look.px(1.4f));
+}
+
 void draw_second(const Look& look, const Machine& second, const Frame& frame, LabelPlacer& labels) {
   const std::vector<ImVec2> roof = roof_of(second.bandwidth, second.peak, frame);
   dashed_line(ImPlot::GetPlotDrawList(), look, roof, look.color().warn, 1.8f);
@@ -310,11 +340,6 @@ void name_ceilings(const PanelContext& context, const Machine& machine, const Pe
     write(names, c.mute, [&](ImVec2 size) {
       return along_line(pixels(frame.x_high, value), pixels(value / machine.bandwidth, value).x, size);
     });
-}
-
-float radius_of(const Look& look, double share) {
-  // Area is time.
-  return std::max(look.px(2.5f), look.px(32) * static_cast<float>(std::sqrt(share)));
 }
 
 void describe(const PanelContext& context, const Dot& dot) {
@@ -451,14 +476,9 @@ void draw(const ContextWith<RooflineState>& context) {
   draw_ceilings(context, machine, others, frame, labels);
 
   if (const Pin* baseline = context.pins.baseline())
-    for (const sim::Row& row : baseline->report->rows) {
-      if (row.rank != 0 || !(row.flops.value > 0) || row.memory.value <= 0 || !(row.duration.value > 0))
-        continue;
-      const double whole = sim::step_parts(*baseline->report, 0).whole.value;
-      list->AddCircle(pixels(row.flops / row.memory, (row.flops / row.duration).value),
-                      radius_of(look, whole > 0 ? row.duration.value / whole : 0), pin_color(look, *baseline),
-                      0, look.px(1.4f));
-    }
+    draw_rings(look, *baseline->report, pin_color(look, *baseline));
+  if (second)
+    if (const sim::Report* report = report_beside(context, *second)) draw_rings(look, *report, c.warn);
   const Dot* hovered = nullptr;
   float nearest = look.px(14);
   const ImVec2 mouse = ImGui::GetMousePos();
@@ -537,9 +557,19 @@ std::vector<Figure> figures(const ContextWith<RooflineState>& context) {
     for (const sim::MemoryLevel* level :
          other_levels(device_of(context.state.first_device, scenario.hardware)))
       add_roof(words_of(*level), c.mute, Mark::line, level->bandwidth.value, machine.peak);
-  if (const RooflineDevice* second = second_device(context.state, scenario))
+  if (const RooflineDevice* second = second_device(context.state, scenario)) {
     add_roof("roof, " + second->hardware.name, c.warn, Mark::dashed, second->hardware.memory_bandwidth.value,
              second->hardware.peak_for(scenario.workload.dtype).value);
+    if (const sim::Report* report = report_beside(context, *second)) {
+      FigureCurve dots{"on " + second->hardware.name, c.warn, Mark::dots, {}};
+      for (const sim::Row& row : report->rows)
+        if (has_place(row)) {
+          dots.points.push_back({row.flops / row.memory, (row.flops / row.duration).value});
+          dots.names.push_back(key_of(row));
+        }
+      plot.curves.push_back(std::move(dots));
+    }
+  }
   plot.x.drawn = FigureRange{frame.x_low, frame.x_high};
   plot.y.drawn = FigureRange{frame.y_low, frame.y_high};
   FigureCurve predicted{"predicted", c.predicted, Mark::dots, {}},
@@ -571,6 +601,13 @@ std::vector<Figure> figures(const ContextWith<RooflineState>& context) {
 }
 
 }  // namespace
+
+RooflineState::RooflineState(const PanelTools& tools)
+    : calibrations(tools.calibrations),
+      beside(tools.studies.add<PredictionQuestion, Prediction>(
+          [](const PredictionQuestion& question, const auto&) {
+            return make_prediction(question.scenario, question.calibration.get(), [] { return true; });
+          })) {}
 
 extern const PanelEntry roofline_panel = {"roofline", "Roofline", "what bounds each operation",
                                           Dock::upper_right, panel_of<RooflineState, caption, draw, figures>};
