@@ -71,15 +71,19 @@ double distance(const KernelSample& a, const KernelSample& b) {
          0.1 * apart(static_cast<double>(a.working_set.value), static_cast<double>(b.working_set.value));
 }
 
-std::string_view table_of(const KernelSample& shape) {
+// The published kernels that a shape's time may be read of, as gpu_price.cpp does.
+std::vector<MeasuredKernel> kernels_of(const KernelSample& shape) {
+  using K = MeasuredKernel;
   switch (info(shape.kind).curve) {
     case Curve::product:
     case Curve::grouped_product:
     case Curve::newton_schulz:
-      return "matmul";
+      return {K::matmul};
     case Curve::cached_attention:
+      return {K::attention_decode, K::attention_prefill};
     case Curve::flash_attention:
-      return "attention";
+      if (is_backward(shape.kind)) return {K::attention_backward, K::attention_forward_backward};
+      return {K::attention_forward, K::attention_prefill, K::attention_forward_backward};
     case Curve::streamed:
     case Curve::scattered:
     case Curve::standard_attention:
@@ -88,18 +92,23 @@ std::string_view table_of(const KernelSample& shape) {
     case Curve::network:
       break;
   }
-  return "";
+  return {};
 }
 
 std::vector<FittedRows> tables_of(const std::string& hardware, const KernelSample& shape,
                                   std::optional<CollectiveOperation> collective) {
-  const std::string beginning(collective ? name(*collective) : table_of(shape));
+  std::vector<std::string> named;
+  if (collective)
+    named.push_back(std::string(name(*collective)) + ",");
+  else
+    for (const MeasuredKernel kernel : kernels_of(shape))
+      named.push_back(std::string(name(kernel)) + ", " + std::string(name(shape.dtype)));
   std::vector<FittedRows> tables;
-  if (beginning.empty()) return tables;
-  for (FittedRows& fit : published_fits(hardware)) {
-    const bool of_type = collective || fit.what.ends_with(", " + std::string(name(shape.dtype)));
-    if (fit.what.starts_with(beginning) && of_type) tables.push_back(std::move(fit));
-  }
+  if (named.empty()) return tables;
+  for (FittedRows& fit : published_fits(hardware))
+    if (std::any_of(named.begin(), named.end(),
+                    [&](const std::string& one) { return fit.what.starts_with(one); }))
+      tables.push_back(std::move(fit));
   return tables;
 }
 

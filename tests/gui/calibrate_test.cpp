@@ -49,6 +49,18 @@ TEST_CASE(
   CHECK(desktop.says("matmul, bf16"));
   CHECK(desktop.says("8,866 rows"));
   CHECK(desktop.says("aiconfigurator"));
+  // The longest shape, and the tables of its kernel alone.
+  desktop.shell().view().selection.operation = "backward layer.attention.flash.backward";
+  desktop.settle_studies();
+  desktop.settle_studies();
+  CHECK(desktop.says("attention_backward, bf16"));
+  const auto& trace = *desktop.state<CalibrateState>().trace.result();
+  REQUIRE(trace);
+  for (const sim::FittedRows& table : trace->tables) {
+    CAPTURE(table.what);
+    CHECK(table.what.find("backward") != std::string::npos);
+  }
+  for (const std::string& problem : tests::unreadable_text()) FAIL_CHECK(problem);
 }
 
 TEST_CASE("Methodology has a source for every formula and constant, each formula a panel to see it at work") {

@@ -293,7 +293,7 @@ void draw_trace(const Context& context, ImVec2 size) {
   const auto fact = [&](std::string_view words, const std::string& value) {
     if (!value.empty()) fact_row(look, words, value, size.x);
   };
-  fact("shape", sim::shape_text(trace.shape));
+  text_wrapped(look, TextRole::caption, c.dim, sim::shape_text(trace.shape));
   fact("launch", sim::format(trace.best.launch));
   if (trace.best.compute.value > 0) fact("FLOPs at the peak", sim::format(trace.best.compute));
   if (trace.best.memory.value > 0) fact("bytes at the bandwidth", sim::format(trace.best.memory));

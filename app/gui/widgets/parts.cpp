@@ -61,7 +61,7 @@ void fact_row(const Look& look, std::string_view words, std::string_view value, 
   const Palette& c = look.color();
   const float begin = ImGui::GetCursorPosX();
   const float value_width = text_size_of(look, TextRole::number, value).x;
-  text(look, TextRole::body, c.dim, words);
+  text_fitted(look, TextRole::body, c.dim, words, std::max(look.px(20), width - value_width - look.px(12)));
   if (!note.empty()) {
     ImGui::SameLine(0, look.px(8));
     const float room = begin + width - ImGui::GetCursorPosX() - value_width - look.px(16);
