@@ -174,10 +174,12 @@ template <WeightFormat Format, int Inputs>
 inline constexpr int kTiles = Format == WeightFormat::int4&& Inputs > 4 ? 1 : 2;
 
 // Blocks a multiprocessor at least, 0: any number. Where the compiler would spill a register to have one
-// block more, it is told that it need not.
+// block more, it is told that it need not; where it would have one less for a few registers, that it must.
 template <WeightFormat Format, int Inputs, bool Norm>
 inline constexpr int kBlocks = Format == WeightFormat::int8 && (Norm || Inputs == 1) ? 2
-                               : Format == WeightFormat::fp8&& Norm&& Inputs == 1    ? 1
+                               : Inputs > 1                                          ? 0
+                               : Format == WeightFormat::fp8                         ? (Norm ? 1 : 4)
+                               : Format == WeightFormat::bf16&& Norm                 ? 3
                                                                                      : 0;
 
 // Grid: a block kTiles * 16 rows of the weights; with a gate 16 of its rows and those of what it opens.
@@ -347,9 +349,10 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
     return sum;
   };
   // Neighbouring threads write neighbouring columns of the output, which are rows of the weights.
-  const int height = gate ? kTileRows : kHeight;
+  static_assert(kHeight == kTileRows || kHeight == 2 * kTileRows);
+  const int height = gate ? kTileRows : kHeight, height_bits = height == kTileRows ? 4 : 5;
   for (int i = thread_index(); i < height * kWidth; i += kThreads) {
-    const int row = i % height, m = i / height, tile = row / kTileRows, in_tile = row % kTileRows;
+    const int row = i & (height - 1), m = i >> height_bits, tile = row / kTileRows, in_tile = row % kTileRows;
     if (!is_row(tile, in_tile) || m >= M) continue;
     const int n = row_at(tile, in_tile);
     const float x = result(tile, in_tile, m);

@@ -47,7 +47,7 @@ CUDA_DEVICE void add_to_input(float (&x)[Width], const Added<T>& added, std::int
 
 // Shared memory: C floats of the row, then a partial sum for each warp.
 template <class T, int Width, bool Layer>
-CUDA_KERNEL(kThreads)
+CUDA_KERNEL_RESIDENT(kThreads, 8)
 norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, Added<T> added, const T* weight,
                     const T* bias, float eps, std::int64_t C, RowStrides strides) {
   let_next_kernel_begin();
