@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <optional>
 #include <set>
+#include <thread>
 
 #include "app/gui/legal.h"
 #include "app/gui/panels/empty_state.h"
@@ -13,6 +16,7 @@
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
+#include "sim/planner/estimate.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
@@ -35,6 +39,7 @@ constexpr std::array<Metric, 4> kMetrics = {
      {"time", Measure::seconds, &SweepPoint::step, true},
      {"utilization", Measure::share, &SweepPoint::utilization, false}}};
 constexpr std::size_t kMemory = 0;
+constexpr unsigned kMostThreads = 16;  // of a sweep
 
 bool is_offered(const sim::AnyField& field, const sim::Scenario& scenario) {
   return !field.label.empty() && (!field.applies || field.applies(scenario));
@@ -98,13 +103,16 @@ std::vector<SweepCurve> curves_of(const SweepRequest& request) {
   return curves;
 }
 
-// Halves and doubles of what the field is now.
-std::vector<double> swept_values(double now) {
+// Halves and doubles of what the field is now, for a prediction with the quarters between them.
+std::vector<double> swept_values(double now, bool with_quarters) {
   constexpr int kHalvings = 6, kDoublings = 6;
   std::vector<double> values;
   for (int power = -kHalvings; power <= kDoublings; ++power)
-    if (const double value = std::ldexp(now, power); value >= 1 && value == std::floor(value))
-      values.push_back(value);
+    for (const double factor : {1.0, 1.25, 1.5, 1.75}) {
+      const double value = std::ldexp(now, power) * factor;
+      const bool in_range = factor == 1 || (with_quarters && power < kDoublings);
+      if (in_range && value >= 1 && value == std::floor(value)) values.push_back(value);
+    }
   return values;
 }
 
@@ -114,31 +122,83 @@ sim::Scenario with_value(const sim::Scenario& scenario, const sim::AnyField& fie
   return with_batch_following(scenario, next);
 }
 
-// As far as they are legal.
+// The point as a prediction of the scenario has it; none where that cannot be.
+std::optional<SweepPoint> predicted_point(const SweepRequest& request, double value, const sim::Scenario& s) {
+  // The baseline's own hardware may be another, whose calibration is not at hand.
+  const bool calibrated = request.calibration && s.hardware == request.scenario.hardware;
+  // The report alone, without what only the scenario at hand is asked.
+  const Prediction one =
+      make_prediction(s, calibrated ? request.calibration.get() : nullptr, [] { return true; });
+  if (!one.report) return std::nullopt;
+  return sweep_point(value, *one.report);
+}
+
+// The curve's points, as far as they are legal, on all cores.
+std::vector<SweepPoint> predicted_points(const SweepRequest& request, const SweepCurve& curve,
+                                         const sim::AnyField& field, const SweepStudy::Course& course) {
+  const std::vector<double> values = swept_values(field.number(request.scenario), true);
+  std::vector<std::optional<SweepPoint>> found(values.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i; !course.stopped() && (i = next++) < values.size();)
+      found[i] = predicted_point(request, values[i], with_value(curve.scenario, field, values[i]));
+  };
+  {
+    const unsigned cores = std::thread::hardware_concurrency();
+    std::vector<std::jthread> helpers;
+    for (unsigned i = 1; i < std::min(cores, kMostThreads); ++i) helpers.emplace_back(work);
+    work();
+  }
+  std::vector<SweepPoint> points;
+  for (const std::optional<SweepPoint>& point : found)
+    if (point) points.push_back(*point);
+  return points;
+}
+
+// The same at once, within what estimates are off (sim/planner/estimate.h): of training, where no caching
+// allocator's requests are to be replayed. Empty where it has none.
+std::vector<SweepPoint> estimated_points(const SweepRequest& request, const SweepCurve& curve,
+                                         const sim::AnyField& field, const SweepStudy::Course& course) {
+  std::vector<SweepPoint> points;
+  const sim::Scenario& of = curve.scenario;
+  const bool same_base = field.part == "workload" || field.part == "strategy";
+  if (of.workload.task != sim::Task::train || !same_base) return points;
+  const bool calibrated = request.calibration && of.hardware == request.scenario.hardware;
+  sim::Estimator estimator(of, calibrated ? request.calibration.get() : nullptr);
+  for (const double value : swept_values(field.number(request.scenario), true)) {
+    if (course.stopped()) break;
+    const sim::Scenario s = with_value(of, field, value);
+    if (!sim::validate(s).empty()) continue;
+    const sim::Estimate estimate = estimator.estimate(s.strategy, s.workload);
+    const double tokens =
+        static_cast<double>(s.workload.global_batch_size) * static_cast<double>(s.workload.seq_len);
+    const double rate = tokens / estimate.step.value;
+    const auto memory = static_cast<double>(estimate.memory.value);
+    points.push_back({value, memory, rate, estimate.step.value,
+                      sim::mfu(s, rate, sim::FlopsConvention::six_n_causal), memory});
+  }
+  return points;
+}
+
+// Estimates of all curves at once, then curve by curve the predictions.
 Sweep sweep(const SweepRequest& request, const SweepStudy::Course& course) {
   const sim::AnyField* field = sim::field_at(request.field);
   Sweep found;
   if (!field || !field->number) return found;
-  const double now = field->number(request.scenario);
-  const std::vector<SweepCurve> curves = curves_of(request);
-  for (const SweepCurve& curve : curves) {
-    found.curves.push_back(curve);
-    for (const double value : swept_values(now)) {
-      if (course.stopped()) break;
-      const sim::Scenario s = with_value(curve.scenario, *field, value);
-      // The report alone, without what only the scenario at hand is asked. The baseline's own hardware may be
-      // another, whose calibration is not at hand.
-      const bool calibrated = request.calibration && s.hardware == request.scenario.hardware;
-      const Prediction one =
-          make_prediction(s, calibrated ? request.calibration.get() : nullptr, [] { return true; });
-      if (!one.report) continue;
-      found.curves.back().points.push_back(sweep_point(value, *one.report));
-    }
-    if (found.curves.back().points.empty())
-      found.curves.pop_back();
-    else
-      course.show(found);
+  for (SweepCurve& curve : curves_of(request)) {
+    curve.points = estimated_points(request, curve, *field, course);
+    found.curves.push_back(std::move(curve));
   }
+  const auto is_empty = [](const SweepCurve& curve) { return curve.points.empty(); };
+  if (std::none_of(found.curves.begin(), found.curves.end(), is_empty)) course.show(found);
+  for (SweepCurve& curve : found.curves) {
+    curve.points = predicted_points(request, curve, *field, course);
+    if (course.stopped()) break;
+    Sweep so_far = found;
+    std::erase_if(so_far.curves, is_empty);
+    course.show(std::move(so_far));
+  }
+  std::erase_if(found.curves, is_empty);
   return found;
 }
 
@@ -275,7 +335,7 @@ void draw_measuring(const Context& context, const sim::AnyField& field) {
                                    {},
                                    context.runs.choices.place,
                                    state.calibrations.of_this_machine()};
-    for (const double value : swept_values(field.number(context.scenario))) {
+    for (const double value : swept_values(field.number(context.scenario), false)) {
       sim::Scenario one = with_value(context.scenario, field, value);
       if (sim::validate(one).empty()) question.values.emplace_back(value, std::move(one));
     }

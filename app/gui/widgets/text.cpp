@@ -2,6 +2,7 @@
 
 #include <imgui_internal.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace app::gui {
@@ -76,16 +77,25 @@ void text_right(const Look& look, TextRole role, ImU32 color, std::string_view w
 }
 
 std::string fitted(const Look& look, TextRole role, std::string_view words, float width) {
-  if (text_size_of(look, role, words).x <= width) return std::string(words);
+  const RoleFont font = font_of(look, role);
+  const float size = pixels_of(font, look);
   constexpr std::string_view ellipsis = "\u2026";
-  std::string shorter(words);
+  const auto width_of = [&](std::string_view part) {
+    return font.font->CalcTextSizeA(size, FLT_MAX, 0, part.data(), end_of(part)).x;
+  };
+  if (width_of(words) <= width) return std::string(words);
+  // Measured once: where the room for words ends. From there the last whole characters go until both fit.
+  const char* end = words.data();
+  font.font->CalcTextSizeA(size, std::max(0.0f, width - width_of(ellipsis) + 1), 0, words.data(),
+                           end_of(words), &end);
+  std::string shorter(words.data(), end);
   while (!shorter.empty()) {
-    // Whole UTF-8 characters.
-    do shorter.pop_back();
-    while (!shorter.empty() && (static_cast<unsigned char>(shorter.back()) & 0xC0) == 0x80);
-    if (!shorter.empty() && static_cast<unsigned char>(shorter.back()) >= 0xC0) shorter.pop_back();
     const std::string candidate = shorter + std::string(ellipsis);
-    if (text_size_of(look, role, candidate).x <= width) return candidate;
+    if (shorter.size() < words.size() && width_of(candidate) <= width) return candidate;
+    // Whole UTF-8 characters.
+    while (!shorter.empty() && (static_cast<unsigned char>(shorter.back()) & 0xC0) == 0x80)
+      shorter.pop_back();
+    if (!shorter.empty()) shorter.pop_back();
   }
   return "";
 }
