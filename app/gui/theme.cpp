@@ -12,38 +12,36 @@ constexpr ImU32 rgb(unsigned hex) {
   return IM_COL32((hex >> 16) & 255, (hex >> 8) & 255, hex & 255, 255);
 }
 
+// Colours of one set stay apart for eyes that lack red or green, too: tests/gui/colour_vision_test.cpp.
 // parameter, gradient, optimizer, activation, kv_cache, scratch, communication, input, packing, platform,
 // copies.
-// Neighbours in a stack differ in hue and in lightness, so that they stay apart in print and for colour-blind
-// eyes.
 constexpr std::array<ImU32, kMemoryCategories> kMemoryColors = {
-    rgb(0x3B82C4), rgb(0xE3A02C), rgb(0xB5739D), rgb(0x2FA084), rgb(0x6BB7E8), rgb(0x8E7CC3),
-    rgb(0x9AA84F), rgb(0xC9B79C), rgb(0x5F6B7A), rgb(0x8B95A3), rgb(0xC08A5E)};
+    rgb(0x3B78BA), rgb(0xDBB15A), rgb(0xB5759C), rgb(0x36906E), rgb(0x48BCEE), rgb(0x8986CF),
+    rgb(0x8FAB7B), rgb(0xC1C1A8), rgb(0x666773), rgb(0x98A3B7), rgb(0xBA883C)};
 
 // forward, backward, backward of weights, recompute, optimizer: hues that no memory category has.
-constexpr std::array<ImU32, kPasses> kPassColors = {rgb(0x5A67D8), rgb(0xD4577B), rgb(0xE9A3B8),
-                                                    rgb(0xA3ABEE), rgb(0xC6BE4A)};
-// compute, memory, launch, host, network, bubble, slowest, other (after Tol's "bright" scheme, kept apart for
-// colour-blind eyes).
-constexpr std::array<ImU32, sim::kStepParts> kPartColors = {rgb(0x4A86C8), rgb(0x66CCEE), rgb(0x3E9B5B),
-                                                            rgb(0xAA7ACC), rgb(0xE07A9A), rgb(0xD8C24A),
-                                                            rgb(0xB07B4F), rgb(0x8B95A3)};
-constexpr std::array<ImU32, kPins> kPinColors = {rgb(0x9C6BDF), rgb(0x1FA5A0), rgb(0xD9609B), rgb(0x7C9A2E),
-                                                 rgb(0xD0694A)};
+constexpr std::array<ImU32, kPasses> kPassColors = {rgb(0x5C68D8), rgb(0xDC4B72), rgb(0xE9A7A1),
+                                                    rgb(0xB59CF0), rgb(0xD6C021)};
+// compute, memory, launch, host, network, bubble, slowest, other.
+constexpr std::array<ImU32, sim::kStepParts> kPartColors = {rgb(0x0D78CD), rgb(0x6ECBF6), rgb(0x3BAA46),
+                                                            rgb(0xA08BD6), rgb(0xE2888D), rgb(0xEABB17),
+                                                            rgb(0xA56301), rgb(0x70809B)};
+constexpr std::array<ImU32, kPins> kPinColors = {rgb(0x946DE4), rgb(0x26A8A7), rgb(0xD1466F), rgb(0x7A981B),
+                                                 rgb(0xD6746F)};
 
 constexpr Palette kDark = {rgb(0x0E1116), rgb(0x151920), rgb(0x1C222B), rgb(0x272E39), rgb(0xE7ECF2),
-                           rgb(0x9CA7B5), rgb(0x7E8A9A), rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x3CCB91),
-                           rgb(0xFF6B6B), rgb(0xF2C14E), rgb(0xE7ECF2), kMemoryColors, kPassColors,
+                           rgb(0x9CA7B5), rgb(0x7E8A9A), rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x63C788),
+                           rgb(0xFF6D3A), rgb(0xF0CF6B), rgb(0xE7ECF2), kMemoryColors, kPassColors,
                            kPartColors,   kPinColors};
 constexpr Palette kLight = {rgb(0xEEF1F5), rgb(0xFFFFFF), rgb(0xF3F5F8), rgb(0xD9DFE7), rgb(0x1B2430),
-                            rgb(0x55616F), rgb(0x677281), rgb(0x2166C2), rgb(0xAB5507), rgb(0x177A4F),
-                            rgb(0xC23B3B), rgb(0x946011), rgb(0x1B2430), kMemoryColors, kPassColors,
+                            rgb(0x55616F), rgb(0x677281), rgb(0x2166C2), rgb(0xAB5507), rgb(0x356849),
+                            rgb(0xA82713), rgb(0x7F7553), rgb(0x1B2430), kMemoryColors, kPassColors,
                             kPartColors,   kPinColors,    false};
 // WCAG 2.2, 1.4.6: text, also the faintest, at 7 to 1 or more; 1.4.11: what is drawn, and borders, at 3 or
 // more.
 constexpr Palette kHighContrast = {rgb(0x000000), rgb(0x000000), rgb(0x1A1A1A), rgb(0x8A8A8A), rgb(0xFFFFFF),
-                                   rgb(0xEBEBEB), rgb(0xD0D0D0), rgb(0x6CC4FF), rgb(0xFFB020), rgb(0x4DF0A0),
-                                   rgb(0xFF9090), rgb(0xFFE066), rgb(0xFFFFFF), kMemoryColors, kPassColors,
+                                   rgb(0xEBEBEB), rgb(0xD0D0D0), rgb(0x6CC4FF), rgb(0xFFB020), rgb(0x51EA8A),
+                                   rgb(0xF88E89), rgb(0xE8F59E), rgb(0xFFFFFF), kMemoryColors, kPassColors,
                                    kPartColors,   kPinColors,    true};
 constexpr const Palette* kPalettes[] = {&kDark, &kLight, &kHighContrast};
 static_assert(std::size(kPalettes) == kThemeNames.size());

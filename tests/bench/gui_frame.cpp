@@ -132,7 +132,12 @@ void streaming(const char* program) {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   const double frames = thread_milliseconds() - frames_begin, all = process_milliseconds() - all_begin;
   const std::size_t points = desktop.shell().runs().of(sim::Task::train).loss.size();
-  times.print("every panel in sight, 2560x1440, a run streaming in");
+  int in_sight = 0;
+  for (const app::gui::PanelEntry* panel : app::gui::panels()) {
+    const ImGuiWindow* window = desktop.window_of(panel->id);
+    in_sight += window && window->Active && !window->Hidden && !window->SkipItems;
+  }
+  times.print(std::to_string(in_sight) + " panels in sight, 2560x1440, a run streaming in");
   std::printf("  %zu points in %.1f s; drawing took %.1f %% of a core, reading the run %.1f %%\n", points,
               passed / 1e3, 100 * frames / passed, 100 * (all - frames) / passed);
   desktop.shell().runs().stop();
@@ -195,7 +200,7 @@ void long_tables() {
   sim::Report measured = sim::predict(tests::small_scenario());
   measured.source.kind = sim::ReportKind::measured;
   const std::vector<sim::Row> some = measured.rows;
-  for (std::size_t i = 0; measured.rows.size() < kRows; ++i) {
+  for (std::size_t i = 0; measured.rows.size() < kRows + kRows / 10; ++i) {
     sim::Row row = some[i % some.size()];
     row.id += "." + std::to_string(i);
     row.duration = row.duration * (0.5 + 0.001 * static_cast<double>(i % 997));
@@ -204,8 +209,9 @@ void long_tables() {
   desktop.shell().show_measured(measured);
   desktop.shell().commands().invoke("maximise.compare");
   desktop.settle_studies();
-  print_frames("Predicted and measured, a table of " + std::to_string(measured.rows.size()) + " rows",
-               desktop);
+  const auto figures = desktop.shell().figures("compare");
+  const std::size_t rows = std::get<app::gui::FigureTable>(figures.front().figures.front().data).rows.size();
+  print_frames("Predicted and measured, a table of " + std::to_string(rows) + " rows", desktop);
 }
 
 sim::Scenario deep_pipeline() {
