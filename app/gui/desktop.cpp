@@ -87,22 +87,6 @@ void draw_frames(const ScreenshotOptions& options, const Backend& frame, const D
   });
 }
 
-void write_picture(const ScreenshotOptions& options, const std::filesystem::path& png) {
-  gui::Offscreen offscreen(options.width, options.height);
-  const Contexts contexts;
-  const OpenGl backend;
-  draw_frames(
-      options,
-      [](const auto& within) {
-        ImGui_ImplOpenGL3_NewFrame();
-        within();
-        ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
-      },
-      [](gui::Shell&, const auto& draw) { draw(kWarmUpFrames); });
-  gui::write_png(png, options.width, options.height, offscreen.read_pixels(),
-                 {gui::kCarriedInPng, sim::to_json(options.scenario)});
-}
-
 // Panels ask their studies when they are seen: one after the other where all are written.
 void write_figures(const ScreenshotOptions& options, const std::filesystem::path& file,
                    gui::ExportFormat format) {
@@ -183,6 +167,21 @@ std::vector<std::string> picture_endings() {
   return endings;
 }
 
+std::vector<std::uint8_t> screenshot_pixels(const ScreenshotOptions& options) {
+  gui::Offscreen offscreen(options.width, options.height);
+  const Contexts contexts;
+  const OpenGl backend;
+  draw_frames(
+      options,
+      [](const auto& within) {
+        ImGui_ImplOpenGL3_NewFrame();
+        within();
+        ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+      },
+      [](gui::Shell&, const auto& draw) { draw(kWarmUpFrames); });
+  return offscreen.read_pixels();
+}
+
 void write_screenshot(const ScreenshotOptions& options, const std::filesystem::path& file) {
   if (!options.panel.empty() && !gui::find_panel(options.panel))
     throw runtime::InputError("There is no panel \"" + options.panel + "\": the panels are " +
@@ -190,7 +189,9 @@ void write_screenshot(const ScreenshotOptions& options, const std::filesystem::p
   if (options.width < 1 || options.height < 1)
     throw runtime::InputError("A picture is at least one pixel wide and high.");
   const std::string ending = file.extension().string();
-  if (ending == kPictureEnding || ending.empty()) return write_picture(options, file);
+  if (ending == kPictureEnding || ending.empty())
+    return gui::write_png(file, options.width, options.height, screenshot_pixels(options),
+                          {gui::kCarriedInPng, sim::to_json(options.scenario)});
   const auto format = gui::format_with_ending(ending);
   if (!format)
     throw runtime::InputError("No export is called " + ending + ": a file ends in " +

@@ -1,6 +1,7 @@
 // The desktop: a window where there is a display, the same frames drawn into pictures where there is none.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
@@ -26,10 +27,10 @@ constexpr std::optional<Theme> theme_called(std::string_view words) {
 }
 
 struct DesktopOptions {
-  sim::Scenario scenario;                          // what is shown where the last session left none
-  std::string executable;                          // this program, for child processes (runs)
-  std::filesystem::path settings_directory;        // layout, theme, last scenario; empty: nothing is kept
-  std::vector<std::filesystem::path> tables = {};  // of measurements, for the validation panel
+  sim::Scenario scenario;                           // what is shown where the last session left none
+  std::string executable;                           // this program, for child processes (runs)
+  std::filesystem::path settings_directory;         // layout, theme, last scenario; empty: nothing is kept
+  std::vector<std::filesystem::path> tables = {};   // of measurements, for the validation panel
   std::vector<std::filesystem::path> lessons = {};  // folders of them, beside presets/lessons
 };
 
@@ -57,6 +58,10 @@ std::vector<std::string> panel_names();
 
 // The endings of files that write_screenshot() writes, for help and for messages: ".png", ".svg", ...
 std::vector<std::string> picture_endings();
+
+// A frame drawn without a display: rows from the top, 4 bytes a pixel, red first. Throws NoDisplay where no
+// off-screen OpenGL is to be had.
+std::vector<std::uint8_t> screenshot_pixels(const ScreenshotOptions& options);
 
 // Draws a frame without a display and writes it as PNG. Other endings are written without OpenGL: what the
 // panel shows, or all panels, as SVG, CSV, TSV, Markdown (.md), a Chrome trace of the step (.json) or a page
