@@ -213,6 +213,11 @@ void move(const Context& context, const AdafactorTensor& t, const double* gradie
         float* const of_rows = arrays.next<float>(column_tiles * s.matrices * s.rows);
         const Index3 grid{static_cast<int>(column_tiles), static_cast<int>(row_tiles), s.matrices};
         const G* const gradient = t.gradient.as<G>();
+        // First, so that the three passes over the gradient follow each other: one that the second-level
+        // cache holds comes from memory once.
+        const ConstTensor value =
+            t.master != nullptr ? ConstTensor(t.master, Type::f32) : ConstTensor(t.parameter);
+        sums_of_squares(arrays.rest, squares, value, 1, s.count());
         start(context, {.grid = grid, .threads = kThreads, .shared_bytes = kThreads * Width * sizeof(float)},
               adafactor_squares_kernel<G, Width>, of_columns, of_rows, gradient, gradient_scale, s);
         const std::int64_t moments = s.matrices * (s.cols + (s.is_matrix ? s.rows : 0));
@@ -223,9 +228,6 @@ void move(const Context& context, const AdafactorTensor& t, const double* gradie
           start(context, {.grid = {s.matrices, 1, 1}, .threads = kThreads, .shared_bytes = kSumBytes},
                 adafactor_means_kernel, means, t.row_moment, s.rows);
         const Estimates of{t.row_moment, column_moment, means};
-        const ConstTensor value =
-            t.master != nullptr ? ConstTensor(t.master, Type::f32) : ConstTensor(t.parameter);
-        sums_of_squares(arrays.rest, squares, value, 1, s.count());
         start(context, {.grid = grid, .threads = kThreads, .shared_bytes = kSumBytes},
               adafactor_update_squares_kernel<G, Width>, partials, gradient, of, gradient_scale, s);
         add_up(context, squares + 1, partials, tiles);

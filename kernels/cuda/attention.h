@@ -34,7 +34,7 @@ struct AttentionMask {
 void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
                              AttentionShape s, const AttentionMask& mask = {});
 
-// dqkv is overwritten. As many floats of scratch as lse has.
+// dqkv is overwritten. As many floats of scratch as lse has, which then hold rows' products of dout and out.
 void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
                               ConstTensor out, const float* lse, AttentionShape s,
                               const AttentionMask& mask = {});
@@ -47,10 +47,11 @@ void causal_softmax_forward(const Context& context, Tensor scores, AttentionShap
 void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
                              AttentionShape s, float* of_sinks = nullptr);
 
-// dsinks (H) = the gradient of sinks, or `add`ed to what stands there; out and lse are
-// attention_flash_forward's. As many floats of scratch as lse has.
+// dsinks (H) = the gradient of sinks, or `add`ed to what stands there. Comes right behind the backward pass of
+// the same attention, of these tiles or Hopper's: it reads what that left at the beginning of the scratch
+// memory. lse is attention_flash_forward's.
 void attention_sinks_backward(const Context& context, Tensor dsinks, bool add, ConstTensor sinks,
-                              ConstTensor dout, ConstTensor out, const float* lse, AttentionShape s);
+                              const float* lse, AttentionShape s);
 // The same from causal_softmax_backward()'s of_sinks.
 void add_sinks_of_rows(const Context& context, Tensor dsinks, bool add, const float* of_sinks,
                        AttentionShape s);

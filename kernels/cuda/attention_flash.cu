@@ -105,7 +105,7 @@ void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor d
                               ConstTensor out, const float* lse, AttentionShape s,
                               const AttentionMask& mask) {
   float* const delta = context.scratch_for<float>((mask.cu_seqlens != nullptr ? mask.rows : s.B * s.T) * s.H);
-  simple::row_products(context, delta, dout, out, s, mask);
+  attention_deltas(context, delta, dout, out, s, mask);
   if (!flash_takes(qkv.type, s.D)) return simple::backward(context, dqkv, dout, qkv, lse, delta, s, mask);
   with_16_bit_type(qkv.type, [&]<class T>(T) {
     backward<T>(context, backward_arguments(dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), lse, delta, s, mask), s);

@@ -3,7 +3,6 @@
 // common.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_arguments.h"
-#include "kernels/cuda/attention_flash.h"
 
 namespace kernels::cuda {
 namespace {
@@ -30,6 +29,7 @@ sinks_backward_kernel(S* dsinks, bool add, Of of, int B, AttentionSizes s) {
   const float sink = s.sinks != nullptr ? s.sink(head) : 0;
   double sum = 0;
   for (int b = 0; b < B; ++b)
+#pragma unroll 4
     for (int t = thread_index(); t < s.T; t += kThreads) sum += of(s.statistic(b, head, t), sink);
   sum = block_sum_in_double<kThreads>(sum, shared_memory<double>());
   if (thread_index() == 0)
@@ -52,9 +52,8 @@ void launch(const Context& context, Tensor dsinks, bool add, const Of& of, Atten
 }  // namespace
 
 void attention_sinks_backward(const Context& context, Tensor dsinks, bool add, ConstTensor sinks,
-                              ConstTensor dout, ConstTensor out, const float* lse, AttentionShape s) {
-  float* const delta = context.scratch_for<float>(s.B * s.H * s.T);
-  attention_deltas(context, delta, dout, out, s, {});
+                              const float* lse, AttentionShape s) {
+  const float* const delta = context.scratch_for<float>(s.B * s.H * s.T);
   launch(context, dsinks, add, OfFlash{lse, delta}, s, sinks);
 }
 

@@ -102,8 +102,7 @@ constexpr KernelEntry kKernels[] = {
                                   c.attention());
        if (const cuda::Tensor dsinks = c.tensor(sim::Role::dsinks))
          cuda::attention_sinks_backward(c.context, dsinks, c.updates(sim::Role::dsinks),
-                                        c.tensor(sim::Role::sinks), c.tensor(1), c.tensor(3), c.f32(4),
-                                        c.attention());
+                                        c.tensor(sim::Role::sinks), c.f32(4), c.attention());
      }},
     {OpKind::attention_standard, standard_attention},
     {OpKind::attention_standard_backward, standard_attention_backward},

@@ -450,11 +450,11 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), sum(R::moment2), sum(R::scale1), sum(R::scale2),
    maybe(sum(R::master))}, 7},
  on_each(27, R::parameter)},
-// A gradient's sums over rows and columns come before the step that they scale. Clip 1, square 1, two sums 2,
-// root of their product 3, size of the step 3, step 4.
+// A gradient's sums over rows and columns come before the sizes of the updates that they scale, and these and the
+// parameter's size before the step. Clip 1, square 1, two sums 2, root of their product 3, size of the step 3, step 4.
 {K::adafactor, "adafactor", F::optimizer, D::any, C::streamed,
- {{in(R::norm), sum(R::parameter), in(R::gradient).passing(2, 0), sum(R::row_moment), maybe(sum(R::column_moment)),
-   maybe(sum(R::master))}, 5},
+ {{in(R::norm), sum(R::parameter).passing(2, 1).passing_beside(R::master, 0, 1), in(R::gradient).passing(3, 0),
+   sum(R::row_moment), maybe(sum(R::column_moment)), maybe(sum(R::master).passing(2, 1))}, 5},
  on_each(14, R::parameter)},
 {K::sgd, "sgd", F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), maybe(sum(R::master))}, 4},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/hopper/attention_hopper.h"
 #include "tests/cuda/on_gpu.h"
@@ -163,7 +164,9 @@ TEST_CASE("Gradients of sinks on the GPU are as accurate as plain loops, written
           Scratch scratch;
           DeviceArray dsinks(before, type), of_heads(sinks, type), y(out, type), g(dout, type),
               statistics(lse, Type::f32);
-          cuda::attention_sinks_backward(scratch.context(), dsinks, add, of_heads, g, y, statistics.f32(), s);
+          const cuda::Context context = scratch.context();
+          cuda::attention_deltas(context, context.scratch_for<float>(rows), g, y, s, {});
+          cuda::attention_sinks_backward(context, dsinks, add, of_heads, statistics.f32(), s);
           return dsinks.values();
         });
         check_as_accurate_as_plain(values, tests::rounded(gradients(float{}), type), gradients(double{}),

@@ -15,7 +15,7 @@ bool hopper_takes(Type type, AttentionShape s, const AttentionMask& mask);
 void attention_hopper_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
                               AttentionShape s, const AttentionMask& mask = {});
 
-// As attention_flash_backward(); scratch of attention_hopper_backward_scratch() bytes.
+// As attention_flash_backward(); scratch of attention_hopper_backward_scratch() bytes, which begins as its.
 void attention_hopper_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
                                ConstTensor out, const float* lse, AttentionShape s,
                                const AttentionMask& mask = {});
