@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -27,6 +28,27 @@ void check_prompt(const std::vector<std::int32_t>& prompt, const sim::Model& mod
     if (token < 0 || token >= model.vocab_size)
       throw InputError("prompt token " + std::to_string(token) + " is not in the vocabulary of " +
                        model.name + " (0 to " + std::to_string(model.vocab_size - 1) + ")");
+}
+
+void check_read(const sim::Workload& workload, const GenerateSettings& settings, const sim::Model& model) {
+  if (settings.read.empty()) return;
+  if (std::ssize(settings.read) < workload.max_new_tokens)
+    throw InputError("the text that is read has " + std::to_string(settings.read.size()) +
+                     " tokens behind the prompt, and " + std::to_string(workload.max_new_tokens) +
+                     " are to be read");
+  for (const std::int32_t token : settings.read)
+    if (token < 0 || token >= model.vocab_size)
+      throw InputError("token " + std::to_string(token) +
+                       " of the text that is read is not in the vocabulary of " + model.name + " (0 to " +
+                       std::to_string(model.vocab_size - 1) + ")");
+}
+
+// The negative logarithm of a token's probability, in nats.
+double surprise_of(std::int32_t token, const std::vector<float>& logits) {
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - highest);
+  return std::log(sum) + highest - logits[static_cast<std::size_t>(token)];
 }
 
 // Where tokens are replayed: the prompt and the first tokens are timed operation by operation.
@@ -58,7 +80,8 @@ class Generator {
     finished_.assign(batch_, false);
     generation_.tokens.resize(batch_);
     if (model.tokenizer) decoder_.emplace(*model.tokenizer);
-    if (settings.replay && communicator.size() == 1 && run_.device().can_replay())
+    // What is read comes from here, not from the device.
+    if (settings.replay && settings.read.empty() && communicator.size() == 1 && run_.device().can_replay())
       timed_sections_ = kTimedBeforeReplay;
   }
 
@@ -72,19 +95,25 @@ class Generator {
     const std::size_t sections = run_.executor().program().sections.size();
     const Clock::time_point begin = Clock::now();
     GpuMonitor monitor(run_.device().pci_bus_id());
-    double last = 0;
+    double last = 0, judging = 0;  // of a text that is read: time spent on how likely its tokens were
     std::size_t section = 0;
     for (; section < sections && !all_finished() && !any_stopped(stop); ++section) {
       run_section(section, seconds_since(begin));
       if (section == 0) keep_first_logits();
-      const std::vector<std::int32_t> next = tokens_of(section);
+      std::vector<std::int32_t> next = tokens_of(section);
       const double now = seconds_since(begin);
-      accept_tokens(next, section, now - last, section + 1 == sections);
+      std::optional<double> surprise;
+      if (!settings_.read.empty()) {
+        std::ranges::fill(next, settings_.read[section]);
+        surprise = surprise_of(settings_.read[section], logits_now());
+      }
+      accept_tokens(next, section, now - last, section + 1 == sections, surprise);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
-      last = now;
+      last = settings_.read.empty() ? now : seconds_since(begin);
+      judging += last - now;
     }
     if (queued_ > 0) run_.executor().end_queue();
-    report.step_time = report.step_low = report.step_high = {last};
+    report.step_time = report.step_low = report.step_high = {last - judging};
     if (section < sections && !all_finished())
       report.message =
           "interrupted after " + std::to_string(section) + " of " + std::to_string(sections) + " tokens";
@@ -178,6 +207,13 @@ class Generator {
     }
   }
 
+  // Of sequence 0 as the last section left them.
+  std::vector<float> logits_now() const {
+    std::vector<float> logits(static_cast<std::size_t>(run_.plan().scenario.model.vocab_size));
+    run_.read(logits_, std::span(logits));
+    return logits;
+  }
+
   // The last pipeline stage's, which rank 0 keeps.
   void keep_first_logits() {
     std::vector<float> logits;
@@ -204,14 +240,17 @@ class Generator {
     return next;
   }
 
-  void accept_tokens(const std::vector<std::int32_t>& next, std::size_t index, double seconds, bool last) {
+  void accept_tokens(const std::vector<std::int32_t>& next, std::size_t index, double seconds, bool last,
+                     std::optional<double> surprise) {
     for (std::size_t b = 0; b < batch_; ++b) {
       sequences_[b].push_back(next[b]);  // a finished sequence runs along with the batch
       if (finished_[b]) continue;
       generation_.tokens[b].push_back(next[b]);
-      finished_[b] = !settings_.ignore_eos && model_.tokenizer && model_.tokenizer->is_eos(next[b]);
+      finished_[b] = !settings_.ignore_eos && settings_.read.empty() && model_.tokenizer &&
+                     model_.tokenizer->is_eos(next[b]);
       if (b == 0)
-        emit(sim::TokenEvent{{static_cast<std::int64_t>(index), next[0], text_of(next[0], last), {seconds}}});
+        emit(sim::TokenEvent{
+            {static_cast<std::int64_t>(index), next[0], text_of(next[0], last), {seconds}, surprise}});
     }
   }
 
@@ -275,6 +314,9 @@ Generation generate(const sim::Scenario& scenario, const ModelSource& model, con
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     Communicator& communicator, const EventSink& sink, std::stop_token stop) {
   check_prompt(settings.prompt, model.model);
+  check_read(scenario.workload, settings, model.model);
+  if (!settings.read.empty() && communicator.size() > 1)
+    throw InputError("a text is read by one process: a strategy of one device does");
   return Generator(with_prompt_length(scenario, settings.prompt.size()), model, settings, communicator, sink)
       .generate(stop);
 }

@@ -10,8 +10,12 @@ namespace runtime {
 
 struct GenerateSettings {
   std::vector<std::int32_t> prompt;  // tokens; every sequence of the batch starts with it
-  float temperature = 0;             // 0: greedy
-  std::int32_t top_k = 0;            // 0: all
+  // Tokens that follow the prompt whatever the model would say, of every sequence: a text is read, not
+  // written, and the report has how little the model expected each (TokenResult::surprise). At least as many
+  // as the workload's new tokens; empty: the model chooses. In one process alone.
+  std::vector<std::int32_t> read;
+  float temperature = 0;   // 0: greedy
+  std::int32_t top_k = 0;  // 0: all
   float top_p = 1;
   std::uint64_t seed = 1;
   bool ignore_eos = false;

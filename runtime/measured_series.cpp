@@ -41,7 +41,7 @@ std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
 }  // namespace
 
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
-                        const EventSink& sink, const std::stop_token& stop) {
+                        const EventSink& sink, const std::stop_token& stop, const ShortRun& like) {
   SeriesRun steadiest;
   scenario.hardware = calibration.hardware;
   double least_apart = std::numeric_limits<double>::infinity();
@@ -54,9 +54,10 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       sim::Calibration now = calibration;
       now.slowdown = before;
       SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};
-      one.measured = short_run(
-          scenario, {.steps = steps_for(seconds, one.predicted), .slowdown = now.slowdown, .device = {}},
-          sink, stop);
+      ShortRun as = like;
+      as.steps = steps_for(seconds, one.predicted);
+      as.slowdown = now.slowdown;
+      one.measured = short_run(scenario, as, sink, stop);
       const sim::Slowdown after = probe_this_machine(calibration).value_or(sim::Slowdown{});
       // What the machine was while the run lasted, nobody saw: the mean of before and after is the best
       // guess.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/short_run.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
 #include "sim/scenario/scenario_series.h"
@@ -18,11 +19,11 @@ struct SeriesRun {
 };
 
 // A scenario of a series on this machine's CPU, of which `calibration` is. Training repeats steps for about
-// `seconds`, at least five; a generation runs once, from a prompt of any tokens. Where probes before and after
-// say that the machine became faster or slower meanwhile, it runs again, up to three times in all; the run
-// counts during which it changed least.
+// `seconds`, at least five; a generation runs once, from a prompt of any tokens. Where probes before and
+// after say that the machine became faster or slower meanwhile, it runs again, up to three times in all; the
+// run counts during which it changed least. `like` says what is read, if anything is; its steps do not count.
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
-                        const EventSink& sink, const std::stop_token& stop);
+                        const EventSink& sink, const std::stop_token& stop, const ShortRun& like = {});
 
 // What a run is judged by: a training step, or a decoded token (without a KV cache, the whole generation).
 sim::Seconds judged_time(const sim::Report& report);

@@ -1,5 +1,6 @@
 #include "runtime/short_run.h"
 
+#include "runtime/error.h"
 #include "runtime/generate.h"
 #include "runtime/model_source.h"
 
@@ -16,11 +17,17 @@ sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const 
     return train(scenario, model, settings, sink, stop);
   }
   GenerateSettings settings;
-  for (std::int64_t i = 0; i < scenario.workload.prompt_length; ++i)
-    settings.prompt.push_back(static_cast<std::int32_t>(i * 7919 % scenario.model.vocab_size));
   settings.ignore_eos = true;  // as many tokens as the scenario says
   settings.device = run.device;
   settings.slowdown = run.slowdown;
+  if (run.reader) {
+    if (run.text.size() < 2) throw InputError("the text that is read has no second token");
+    settings.prompt = {run.text.front()};
+    settings.read.assign(run.text.begin() + 1, run.text.end());
+    return generate(scenario, *run.reader, settings, sink, stop).report;
+  }
+  for (std::int64_t i = 0; i < scenario.workload.prompt_length; ++i)
+    settings.prompt.push_back(static_cast<std::int32_t>(i * 7919 % scenario.model.vocab_size));
   return generate(scenario, model, settings, sink, stop).report;
 }
 

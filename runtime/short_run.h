@@ -1,8 +1,11 @@
-// A scenario that runs here only so that its numbers are known: weights drawn at random, any tokens.
+// A scenario that runs here only so that its numbers are known: weights drawn at random and any tokens, but
+// where a text is read.
 #pragma once
 #include <cstdint>
 #include <stop_token>
+#include <vector>
 
+#include "runtime/model_source.h"
 #include "runtime/train.h"
 #include "sim/report/report.h"
 
@@ -12,6 +15,10 @@ struct ShortRun {
   std::int64_t steps = 5;  // of training; a generation runs once
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
   DeviceChoice device;     // else the CPU with all cores
+  // A generation reads these tokens through the model's weights (GenerateSettings::read), behind the first as
+  // its prompt, in place of writing any. Null: none is read.
+  const ModelSource* reader = nullptr;
+  std::vector<std::int32_t> text{};
 };
 
 // Throws NoDevice and DoesNotFit as train() and generate() do.

@@ -30,6 +30,7 @@ struct GenerateFlags {
   ScenarioFlags scenario;
   runtime::GenerateSettings settings;
   std::optional<std::string> prompt, prompt_tokens;
+  std::string read;  // a file of text
   bool chat = false;
   EventFlags events;
   Format format = Format::text;
@@ -40,6 +41,13 @@ void add_settings(CLI::App& command, GenerateFlags& flags) {
   command.add_option("--prompt", flags.prompt, "text to continue")->type_name("TEXT")->group(kGroup);
   command.add_option("--prompt-tokens", flags.prompt_tokens, "the same as token ids")
       ->type_name("1,2,3")
+      ->group(kGroup);
+  command
+      .add_option(
+          "--read", flags.read,
+          "text to read in place of writing one: as many tokens as --max-new-tokens, or all; tells the "
+          "perplexity")
+      ->type_name("FILE")
       ->group(kGroup);
   command.add_flag("--chat", flags.chat, "put the prompt into the model's chat template")->group(kGroup);
   command.add_option("--temperature", flags.settings.temperature, "0: always the likeliest token")
@@ -99,6 +107,21 @@ std::vector<std::int32_t> prompt_of(const GenerateFlags& flags, const runtime::M
   return prompt;
 }
 
+// The first token is the prompt, the others are read.
+void read_text(const GenerateFlags& flags, const runtime::ModelSource& source,
+               runtime::GenerateSettings& settings, sim::Workload& workload) {
+  if (flags.prompt || flags.prompt_tokens || flags.chat)
+    throw UsageError("--read: a text is read or a prompt continued, one of the two");
+  if (!source.tokenizer)
+    throw UsageError(
+        fmt::format("--read: {} comes without a tokenizer; a pretrained model has one", source.origin));
+  const std::vector<std::int32_t> tokens = source.tokenizer->encode(read_file(flags.read), true);
+  if (tokens.size() < 2) throw runtime::InputError(flags.read + ": has less than two tokens to read");
+  settings.prompt = {tokens.front()};
+  settings.read.assign(tokens.begin() + 1, tokens.end());
+  if (!flags.scenario.typed("workload.max_new_tokens")) workload.max_new_tokens = std::ssize(settings.read);
+}
+
 std::string text_of(const runtime::ModelSource& source, const std::vector<std::int32_t>& tokens) {
   return source.tokenizer ? source.tokenizer->decode(tokens) : std::string();
 }
@@ -111,6 +134,7 @@ std::string generation_json(const runtime::ModelSource& source, const std::vecto
                                    {"model", source.model.name},
                                    {"prompt_tokens", prompt},
                                    {"tokens", generation.tokens.front()}};
+  if (const auto read = sim::perplexity(generation.report)) result["perplexity"] = *read;
   // Bytes that are no UTF-8 (a character cut by the last token) become U+FFFD, as JSON wants it.
   if (source.tokenizer) result["text"] = text_of(source, generation.tokens.front());
   if (generation.tokens.size() > 1) result["sequences"] = generation.tokens;
@@ -122,6 +146,8 @@ std::string generation_json(const runtime::ModelSource& source, const std::vecto
 std::string speed_line(const sim::Report& report) {
   std::string line = fmt::format("{} tokens/s", sim::format_short(sim::tokens_per_second(report)));
   if (const auto ttft = sim::ttft(report)) line += fmt::format(", first token after {}", sim::format(*ttft));
+  if (const auto read = sim::perplexity(report))
+    return fmt::format("perplexity {:.3f} over {} tokens, {}", *read, report.tokens.size(), line);
   if (const auto tpot = sim::tpot(report)) line += fmt::format(", then {} each", sim::format(*tpot));
   return line;
 }
@@ -173,7 +199,10 @@ ExitCode generate(const GenerateFlags& flags) {
   if (starts_ranks || !job.is_first()) event_flags.record.clear();  // of the first rank alone
   EventOutput events(event_flags);
   runtime::GenerateSettings settings = on_device(flags.settings, flags.scenario);
-  settings.prompt = prompt_of(flags, resolved.source);
+  if (flags.read.empty())
+    settings.prompt = prompt_of(flags, resolved.source);
+  else
+    read_text(flags, resolved.source, settings, resolved.scenario.workload);
   resolved.scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());
   place_here(resolved, settings.device, job.is_first() ? events.sink() : runtime::EventSink(),
              interrupt.stop());
@@ -220,6 +249,7 @@ void add_generate(CLI::App& program, Invocation& invocation) {
           "Continue a prompt here, token by token, and measure every operation.",
           {"ridgepoint generate --model smollm2-135m-instruct --prompt \"The ridge point of a roofline is\"",
            "ridgepoint generate --model smollm2-135m-instruct --chat --prompt \"Why is decoding slow?\"",
+           "ridgepoint generate --model smollm2-135m-instruct --read my_text.txt --weights-dtype int4",
            "ridgepoint generate --model model.gguf --prompt \"Once\" --temperature 0.8 --top-k 40 --seed 7",
            "ridgepoint generate --model ./hugging_face_folder --prompt-tokens 1,2,3 --max-new-tokens 24 "
            "--format json",

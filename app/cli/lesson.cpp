@@ -8,10 +8,14 @@
 #include <memory>
 
 #include "app/cli/command.h"
+#include "app/cli/event_output.h"
 #include "app/cli/flags.h"
+#include "app/cli/interrupt.h"
 #include "app/cli/progress.h"
+#include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
 #include "app/gui/panels/lessons_handout.h"
+#include "app/lesson/measure.h"
 #include "app/lesson/play.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
@@ -24,7 +28,11 @@ struct LessonFlags {
   std::vector<std::string> names;
   std::vector<std::string> folders;  // of lessons, beside the program's own
   std::string handout;               // a file to write one to
-  bool check = false, answers = false, notes = false, quantities = false;
+  std::string scenario;              // in place of the one that the lesson has there; with measure
+  int step = 0;                      // that is played alone, from 1; 0: all
+  double seconds = 1;                // that a training is repeated for
+  bool check = false, answers = false, notes = false, quantities = false, measure = false;
+  bool stream = false;
 };
 
 // A file, or the name of one in presets/lessons or in a folder of the user's.
@@ -80,6 +88,7 @@ ExitCode list_quantities() {
 
 struct Printer {
   bool answers = false;
+  std::string name;  // of the lesson
 
   void operator()(const lesson::ShownParagraph& p) const {
     if (!p.words.empty()) fmt::print("{}{}\n\n", p.bullet ? "  - " : "", lesson::plain(p.words));
@@ -121,9 +130,19 @@ struct Printer {
     fmt::print("{}\n", table.text());
   }
   void operator()(const lesson::ShownMeasurement& m) const {
-    fmt::print("To be measured on this machine, by Start in the desktop; predicted here:\n");
-    for (const auto& row : m.rows) fmt::print("    {}: {}\n", row.name, row.predicted);
-    fmt::print("\n");
+    fmt::print("On this machine{}:\n", m.measured.empty() ? "" : ", measured " + m.measured);
+    TextTable table{{{"run", TextTable::Align::left},
+                     {"", TextTable::Align::left},
+                     {"predicted"},
+                     {"measured"},
+                     {"ratio"}},
+                    {}};
+    for (const auto& row : m.rows)
+      table.rows.push_back({row.variant, row.name, row.predicted, row.measured,
+                            row.ratio > 0 ? fmt::format("{:.2f}", row.ratio) : ""});
+    fmt::print("{}\n", table.text());
+    for (const std::string& why : m.why_not) fmt::print("{}\n\n", why);
+    if (m.measured.empty()) fmt::print("`ridgepoint lesson {} --measure` measures it.\n\n", name);
   }
   void operator()(const lesson::ShownFilm& f) const {
     if (!f.film) return;
@@ -156,22 +175,42 @@ struct Printer {
   }
 };
 
-ExitCode play(const std::filesystem::path& file, bool answers, bool notes) {
+ExitCode play(const std::filesystem::path& file, const LessonFlags& flags) {
   const lesson::Lesson lesson = lesson::load_lesson(file);
   lesson::Predictions predictions;
-  fmt::print("{}\n{}\n\n", lesson.title, lesson.chapter);
-  for (std::size_t i = 0; i < lesson.steps.size(); ++i) {
+  if (flags.step > static_cast<int>(lesson.steps.size()))
+    throw UsageError(fmt::format("--step is 1 to {} of {}", lesson.steps.size(), lesson.id));
+  const InterruptSignals interrupt;
+  EventOutput events({.stream = flags.stream, .record = {}});
+  const bool tells = !flags.stream;
+  if (tells) fmt::print("{}\n{}\n\n", lesson.title, lesson.chapter);
+  for (std::size_t i = 0; i < lesson.steps.size() && !interrupt.arrived(); ++i) {
+    if (flags.step > 0 && i + 1 != static_cast<std::size_t>(flags.step)) continue;
     const lesson::Step& step = lesson.steps[i];
+    const sim::Scenario scenario = flags.scenario.empty()
+                                       ? lesson::scenario_at(lesson, i)
+                                       : read_scenario(read_file(flags.scenario), flags.scenario);
+    lesson::MeasuredRuns measured;
+    const lesson::Measurement* const measurement = lesson::measurement_of(step);
+    const std::function<void(const lesson::MeasuredRun&)> stream = [&](const lesson::MeasuredRun& run) {
+      if (!run.report)
+        return events.write(sim::ErrorEvent{run.why_not, static_cast<int>(ExitCode::constraint)});
+      for (const sim::Event& event : sim::events_of(*run.report)) events.write(event);
+    };
+    if (flags.measure && measurement)
+      measured = lesson::measure(*measurement, scenario, predictions, {flags.seconds}, events.sink(),
+                                 interrupt.stop(), flags.stream ? stream : nullptr);
+    if (flags.stream) continue;
     fmt::print("{}. {}\n\n", i + 1, step.title);
-    const lesson::ShownStep shown = lesson::show(lesson, i, lesson::scenario_at(lesson, i), predictions);
-    for (const lesson::ShownBlock& block : shown.blocks) std::visit(Printer{answers}, block);
+    const lesson::ShownStep shown = lesson::show(lesson, i, scenario, predictions, &measured);
+    for (const lesson::ShownBlock& block : shown.blocks) std::visit(Printer{flags.answers, lesson.id}, block);
     for (const std::string& failure : shown.failures) to_stderr(fmt::format("ridgepoint: {}\n", failure));
     if (!step.take_home.empty()) fmt::print("  => {}\n\n", step.take_home);
-    if (notes)
+    if (flags.notes)
       for (const lesson::ShownParagraph& note : shown.notes)
         fmt::print("  [{}]\n\n", lesson::plain(note.words));
   }
-  return ExitCode::fine;
+  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
 }
 
 ExitCode check(const std::vector<std::filesystem::path>& files) {
@@ -219,8 +258,14 @@ ExitCode run(LessonFlags flags) {
     fmt::print("{}\n", flags.handout);
     return ExitCode::fine;
   }
-  for (const auto& file : files) play(file, flags.answers, flags.notes);
-  return ExitCode::fine;
+  if (flags.stream && !flags.measure) throw UsageError("--stream tells what --measure finds: give both");
+  if (!flags.scenario.empty() && (files.size() != 1 || flags.step == 0))
+    throw UsageError("--scenario is of one step of one lesson: NAME --step 2 --scenario FILE");
+  if (!(flags.seconds > 0)) throw UsageError(fmt::format("--seconds is above 0, not {}", flags.seconds));
+  ExitCode code = ExitCode::fine;
+  for (const auto& file : files)
+    if (code == ExitCode::fine) code = play(file, flags);
+  return code;
 }
 
 }  // namespace
@@ -232,7 +277,7 @@ void add_lesson(CLI::App& program, Invocation& invocation) {
       describe("List the lessons, read one as text, or check what a lecturer wrote.",
                {"ridgepoint lesson", "ridgepoint lesson cost-of-a-step --answers",
                 "ridgepoint lesson check my_lesson.md", "ridgepoint lesson --check",
-                "ridgepoint lesson check --lessons my_class",
+                "ridgepoint lesson check --lessons my_class", "ridgepoint lesson flash-attention --measure",
                 "ridgepoint lesson pipeline --handout pipeline.html", "ridgepoint lesson --quantities"}));
   command->add_option("LESSON", flags->names, "a lesson's name or file; `check` before them checks")
       ->type_name("NAME|FILE");
@@ -246,8 +291,22 @@ void add_lesson(CLI::App& program, Invocation& invocation) {
       ->add_option("--handout", flags->handout,
                    "write it as one page to print: formulas, numbers, pictures and room for answers")
       ->type_name("FILE.html");
+  command->add_flag("--measure", flags->measure,
+                    "run what its steps measure on this machine, some seconds a run");
+  command->add_option("--step", flags->step, "one step alone, from 1")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_option("--scenario", flags->scenario, "a step's scenario in place of the lesson's own")
+      ->type_name("FILE");
+  command->add_option("--seconds", flags->seconds, "that a training is repeated for, at least five steps")
+      ->capture_default_str();
+  command->add_flag("--stream", flags->stream,
+                    "with --measure: what is measured alone, to stdout, an event a line (NDJSON)");
   command->add_flag("--quantities", flags->quantities, "what the expressions of a lesson may name");
-  command->callback([flags, &invocation] { invocation.run = [flags] { return run(*flags); }; });
+  command->callback([flags, &invocation] {
+    invocation.stream = flags->stream;
+    invocation.run = [flags] { return run(*flags); };
+  });
 }
 
 }  // namespace app::cli

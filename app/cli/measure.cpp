@@ -26,6 +26,7 @@ struct MeasureFlags {
   double seconds = 1;
   std::string out;
   Format format = Format::text;
+  bool stream = false;  // progress goes to stdout, and then the result in a line
 };
 
 struct MeasuredSeries {
@@ -179,7 +180,7 @@ nlohmann::ordered_json json_of(const runtime::ErrorsOf& errors) {
 }
 
 std::string json(const sim::SeriesSet& set, const std::vector<MeasuredSeries>& all,
-                 const runtime::SeriesErrors& errors) {
+                 const runtime::SeriesErrors& errors, int indent) {
   nlohmann::ordered_json out{
       {"schema_version", 1}, {"title", set.title}, {"series", nlohmann::ordered_json::array()}};
   for (const MeasuredSeries& measured : all) {
@@ -218,7 +219,7 @@ std::string json(const sim::SeriesSet& set, const std::vector<MeasuredSeries>& a
   out["operations"] = json_of(errors.operations);
   out["memory_equal"] = errors.memory_equal;
   out["ran"] = errors.ran;
-  return out.dump(2) + "\n";
+  return out.dump(indent) + "\n";
 }
 
 sim::SeriesSet read_series(const std::string& name) {
@@ -238,7 +239,7 @@ ExitCode measure(const MeasureFlags& flags) {
   const sim::SeriesSet set = read_series(flags.name);
   const std::size_t runs = set.points();
   const InterruptSignals interrupt;
-  EventOutput events({});
+  EventOutput events({.stream = flags.stream, .record = {}});
   const sim::Calibration calibration = runtime::this_machine(events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
   if (!flags.out.empty()) std::filesystem::create_directories(flags.out);
@@ -246,7 +247,8 @@ ExitCode measure(const MeasureFlags& flags) {
   std::vector<MeasuredSeries> all;
   std::vector<runtime::SeriesRun> every;
   const auto begin = std::chrono::steady_clock::now();
-  if (flags.format == Format::csv) fmt::print("{}", kCsvHeader);
+  const Format format = flags.stream ? Format::json : flags.format;
+  if (format == Format::csv) fmt::print("{}", kCsvHeader);
   for (const sim::ScenarioSeries& series : set.series) {
     if (interrupt.arrived()) break;
     all.push_back({&series, {}});
@@ -266,22 +268,22 @@ ExitCode measure(const MeasureFlags& flags) {
         write_file(path + ".predicted.json", sim::to_json(run.predicted) + '\n');
         write_file(path + ".measured.json", sim::to_json(run.measured) + '\n');
       }
-      if (flags.format == Format::csv) {  // what is known is of use before the rest is
+      if (format == Format::csv) {  // what is known is of use before the rest is
         fmt::print("{}", csv(series, point, run));
         std::fflush(stdout);
       }
       every.push_back(run);
       all.back().runs.push_back(std::move(run));
     }
-    if (flags.format == Format::text || flags.format == Format::markdown) {
-      fmt::print("{}", series_text(all.back(), flags.format == Format::markdown));
+    if (format == Format::text || format == Format::markdown) {
+      fmt::print("{}", series_text(all.back(), format == Format::markdown));
       std::fflush(stdout);
     }
   }
   const runtime::SeriesErrors errors = runtime::errors_of(every);
-  if (flags.format == Format::json)
-    fmt::print("{}", json(set, all, errors));
-  else if (flags.format != Format::csv)
+  if (format == Format::json)
+    fmt::print("{}", json(set, all, errors, flags.stream ? -1 : 2));
+  else if (format != Format::csv)
     fmt::print("{}", summary_text(errors));
   return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
 }
@@ -299,8 +301,13 @@ void add_measure(CLI::App& program, Invocation& invocation) {
   command->add_option("--seconds", flags->seconds, "that a training is repeated for, at least five steps")
       ->capture_default_str();
   command->add_option("--out", flags->out, "folder for the reports of all runs")->type_name("DIR");
+  command->add_flag("--stream", flags->stream,
+                    "progress to stdout, an event a line (NDJSON), and then the result as a line of JSON");
   add_format(*command, flags->format, {Format::text, Format::json, Format::csv, Format::markdown});
-  command->callback([flags, &invocation] { invocation.run = [flags] { return measure(*flags); }; });
+  command->callback([flags, &invocation] {
+    invocation.stream = flags->stream;
+    invocation.run = [flags] { return measure(*flags); };
+  });
 }
 
 }  // namespace app::cli

@@ -314,6 +314,14 @@ std::string write(const Node& node, const Situation* situation) {
 
 }  // namespace
 
+bool Expression::names(std::string_view quantity) const {
+  const auto among = [&](const auto& self, const Node* node) -> bool {
+    return node && ((node->quantity && node->quantity->name == quantity) || self(self, node->left.get()) ||
+                    self(self, node->right.get()));
+  };
+  return among(among, root_.get());
+}
+
 Expression::Expression(std::string_view text) : source_(trimmed(text)) {
   root_ = Parser(source_).whole();
 }

@@ -39,6 +39,7 @@ class Expression {
   // How its value is written: a quantity's own style, else plainly.
   Style style() const;
   bool is_comparison() const;
+  bool names(std::string_view quantity) const;  // anywhere in it
 
   // Throws what predictions throw. A comparison is 1 where it holds.
   Value value(const Situation& situation) const;

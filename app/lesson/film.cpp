@@ -3,12 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
 #include <iterator>
+#include <limits>
+#include <numbers>
 #include <stdexcept>
+#include <utility>
 
+#include "kernels/attention_tile.h"
 #include "sim/cost/step_detail.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
+#include "sim/scenario/preset.h"
 #include "sim/serving/scheduler.h"
 
 namespace app::lesson {
@@ -166,6 +174,164 @@ void fill_cache(Film& film, const sim::Scenario& scenario, const sim::Report& re
   film.title = fmt::format("{} blocks of {} tokens, {} sequences at a time", blocks, block, w.batch_size);
 }
 
+// Seconds of one execution of the first rank's forward operations whose names begin so; 0: there are none.
+double forward_seconds(const sim::Report& report, std::initializer_list<std::string_view> names) {
+  double seconds = 0;
+  for (const sim::Row& row : report.rows)
+    for (const std::string_view name : names)
+      if (row.rank == 0 && row.phase == sim::Phase::forward && row.id.starts_with(name) &&
+          row.id.ends_with(".forward"))
+        seconds += row.duration.value / static_cast<double>(std::max<std::int64_t>(row.count, 1));
+  return seconds;
+}
+
+// Any numbers, the same in every picture (Steele, Vigna 2022, a 64-bit multiplier of their table 4).
+class Draws {
+ public:
+  double next() {  // from 0 to 1
+    state_ = state_ * 0xd1342543de82ef95u + 1;
+    return static_cast<double>(state_ >> 11) * 0x1p-53;
+  }
+
+ private:
+  std::uint64_t state_ = 2026;
+};
+
+// A layer's forward pass: tokens go to the devices of their experts, are computed with there, and go back. Of
+// each device a few tokens are drawn; the busiest device has as many as the workload's imbalance says.
+void fill_experts(Film& film, const sim::Scenario& scenario, const sim::Report& report) {
+  constexpr int kMostDevices = 16, kTokens = 8;
+  const int devices = scenario.strategy.expert_parallel;
+  const sim::MixtureOfExperts& moe = scenario.model.moe;
+  need(moe.num_experts > 0, "Tokens have experts where the model is a mixture of them, as mixtral-8x7b.");
+  need(devices > 1 && devices <= kMostDevices,
+       fmt::format("Tokens travel where strategy.expert_parallel is 2 to {}.", kMostDevices));
+  const double out = forward_seconds(report, {"layer.experts.dispatch"}),
+               work = forward_seconds(report, {"layer.experts.gate_up", "layer.experts.up",
+                                               "layer.experts.activation", "layer.experts.down"}),
+               back = forward_seconds(report, {"layer.experts.combine"});
+  need(out > 0 && work > 0, "The step's plan has no experts that tokens travel to.");
+  const auto count = static_cast<std::size_t>(devices);
+  const std::size_t all = count * kTokens * static_cast<std::size_t>(moe.num_experts_per_tok);
+  const double mean = static_cast<double>(all) / devices;
+  const std::size_t busiest = count / 2;
+  std::vector<std::size_t> load(count, 0);
+  load[busiest] = std::min(all, static_cast<std::size_t>(mean * scenario.workload.expert_imbalance + .5));
+  for (std::size_t given = load[busiest], d = 0; given < all; d = (d + 1) % count)
+    if (d != busiest) {
+      ++load[d];
+      ++given;
+    }
+  // Who goes where: as many as each device has, in any order.
+  std::vector<std::size_t> places;
+  for (std::size_t d = 0; d < count; ++d) places.insert(places.end(), load[d], d);
+  Draws draws;
+  for (std::size_t i = places.size(); i > 1; --i)
+    std::swap(places[i - 1], places[static_cast<std::size_t>(draws.next() * static_cast<double>(i))]);
+  const std::int64_t each = moe.num_experts / devices;
+  const std::size_t most = *std::ranges::max_element(load);
+  for (std::size_t d = 0; d < count; ++d) {
+    film.rows.push_back(fmt::format("device {}", d));
+    const double share = static_cast<double>(load[d]) / static_cast<double>(most);
+    film.spans.push_back(
+        {d, out, out + work * share, static_cast<int>(d), false,
+         fmt::format("{:.2f} of the mean, experts {} to {}", static_cast<double>(load[d]) / mean,
+                     static_cast<std::int64_t>(d) * each, static_cast<std::int64_t>(d + 1) * each - 1)});
+  }
+  for (std::size_t i = 0; i < all; ++i) {
+    const std::size_t home = i / (kTokens * static_cast<std::size_t>(moe.num_experts_per_tok));
+    film.flights.push_back({home, places[i], 0, out});
+    film.flights.push_back({places[i], home, out + work, out + work + back});
+  }
+  film.end = out + work + back;
+  film.holders = devices;
+  film.title = fmt::format("{} of {} experts for each token, on {} devices, in one layer",
+                           moe.num_experts_per_tok, moe.num_experts, devices);
+}
+
+// Rounds of proposals and their verification. A pass over n + 1 tokens of a sequence is taken to be as long
+// as one over a token of n + 1 sequences: the same rows, of which each reads the cache.
+void fill_draft(Film& film, const sim::Scenario& scenario, const sim::Report& report,
+                const std::string& draft, const PredictOther& predict) {
+  constexpr int kRounds = 8;
+  need(scenario.workload.task == sim::Task::generate, "Tokens are proposed in a generation.");
+  const auto token = [](const sim::Report& of) { return sim::tpot(of).value_or(sim::Seconds{}).value; };
+  sim::Scenario wider = scenario, smaller = scenario;
+  wider.workload.batch_size *= kProposals + 1;
+  smaller.model = sim::load_model_preset(draft);
+  const double proposal = token(predict(smaller)), verified = token(predict(wider));
+  film.plain_token = token(report);
+  need(film.plain_token > 0 && proposal > 0, "A generation of two tokens and more has proposals.");
+  film.rows = {draft, scenario.model.name};
+  std::vector<Film::Span> verifications;
+  Draws draws;
+  double now = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    int accepted = 0;
+    while (accepted < kProposals && draws.next() < kAccepted) ++accepted;
+    for (int i = 0; i < kProposals; ++i, now += proposal)
+      film.spans.push_back({0, now, now + proposal, i, i >= accepted,
+                            fmt::format("{} proposes token {} of {}", draft, i + 1, kProposals)});
+    verifications.push_back(
+        {1, now, now + verified, kProposals, false,
+         fmt::format("{} verifies: {} of {} accepted", scenario.model.name, accepted, kProposals)});
+    now += verified;
+    for (int i = 0; i < accepted; ++i) film.written.push_back({now, true});
+    film.written.push_back({now, false});
+  }
+  film.spans.insert(film.spans.end(), verifications.begin(), verifications.end());
+  film.holders = kProposals + 1;
+  film.title = fmt::format("{} proposals a round, {} accepted in the mean", kProposals,
+                           sim::format_percent(kAccepted));
+}
+
+// One head's causal attention: tiles of queries are worked on side by side, each going over the tiles of keys
+// before it, with the kernels' tiles (kernels/attention_tile.h). Scores are drawn from a normal distribution;
+// one query of each tile is followed.
+void fill_tiles(Film& film, const sim::Scenario& scenario, const sim::Report& report) {
+  constexpr std::int64_t kMostTiles = 32;
+  const std::int64_t length = scenario.workload.seq_len, tile = kernels::cpu::kKeyTile;
+  need(scenario.workload.task == sim::Task::train &&
+           scenario.implementation.attention == sim::AttentionKind::flash,
+       "Tiles are of training with flash attention: implementation.attention is flash.");
+  const std::int64_t tiles = (length + tile - 1) / tile;
+  need(tiles >= 2 && tiles <= kMostTiles,
+       fmt::format("A picture has 2 to {} tiles of {} tokens; {} tokens are {}.", kMostTiles, tile, length,
+                   tiles));
+  const double all = forward_seconds(report, {"layer.attention.flash"});
+  need(all > 0, "The step's plan has no flash attention.");
+  const double each = all / static_cast<double>(tiles);
+  Draws draws;
+  const auto normal = [&draws] {  // Box, Muller 1958
+    const double radius = std::sqrt(-2 * std::log(1 - draws.next()));
+    return radius * std::cos(2 * std::numbers::pi * draws.next());
+  };
+  for (std::int64_t q = 0; q < tiles; ++q) {
+    film.rows.push_back(fmt::format("queries {} to {}", q * tile, std::min(length, (q + 1) * tile) - 1));
+    std::vector<double>& scores = film.scores.emplace_back();
+    Film::Softmax kept{-std::numeric_limits<double>::infinity(), 0, 0};
+    for (std::int64_t k = 0; k <= q; ++k) {
+      const auto from = static_cast<std::ptrdiff_t>(scores.size());
+      const std::int64_t keys = std::min(tile, length - k * tile);
+      for (std::int64_t i = 0; i < keys; ++i) scores.push_back(normal());
+      const double most = std::max(kept.maximum, *std::max_element(scores.begin() + from, scores.end()));
+      kept.factor = std::exp(kept.maximum - most);
+      kept.sum *= kept.factor;
+      for (auto score = scores.begin() + from; score != scores.end(); ++score)
+        kept.sum += std::exp(*score - most);
+      kept.maximum = most;
+      film.softmax.push_back(kept);
+      film.spans.push_back({static_cast<std::size_t>(q), static_cast<double>(k) * each,
+                            static_cast<double>(k + 1) * each, static_cast<int>(k), false,
+                            fmt::format("keys {} to {}", k * tile, k * tile + keys - 1)});
+    }
+  }
+  film.holders = static_cast<int>(tiles);
+  film.table_bytes = static_cast<double>(length) * static_cast<double>(length) * 2;
+  film.title =
+      fmt::format("One head's scores of {} by {} tokens, a tile of {} at a time", length, length, tile);
+}
+
 }  // namespace
 
 std::optional<FilmKind> film_kind_from_name(std::string_view name) {
@@ -215,12 +381,36 @@ std::string Film::says(double time) const {
     }
     case FilmKind::cache:
       return fmt::format("{} of {} blocks are taken, by {} sequences", busy, rows.size(), different);
+    case FilmKind::experts: {
+      if (busy > 0)
+        return fmt::format("{} of {} devices compute, {} wait for the busiest", busy, rows.size(),
+                           rows.size() - busy);
+      const bool out = !spans.empty() && time < spans.front().start;
+      return out ? "tokens go to the devices of their experts" : "and back to where they came from";
+    }
+    case FilmKind::draft: {
+      const auto known = std::ranges::count_if(written, [&](const Written& w) { return w.time <= time; });
+      const Span* const span = at(0, time) ? at(0, time) : at(1, time);
+      return fmt::format("{}; {} tokens are written, without a draft {:.0f}",
+                         span ? span->name : "all is verified", known, std::floor(time / plain_token));
+    }
+    case FilmKind::tiles: {
+      const Span* const span = at(rows.size() - 1, time);
+      if (!span)
+        return fmt::format("done: {} of scores were never stored",
+                           sim::format(sim::Bytes{static_cast<std::int64_t>(table_bytes)}));
+      const Softmax& kept = softmax[static_cast<std::size_t>(span - spans.data())];
+      return fmt::format(
+          "{} rows work on {}; of the last, the largest score is {:.2f}, the sum {:.1f} after it was "
+          "rescaled by {:.2f}",
+          busy, span->name, kept.maximum, kept.sum, kept.factor);
+    }
   }
   return {};
 }
 
 Film make_film(FilmKind kind, const sim::Scenario& scenario, const sim::Report& report,
-               const sim::Calibration* calibration) {
+               const sim::Calibration* calibration, const std::string& draft, const PredictOther& predict) {
   Film film;
   film.kind = kind;
   switch (kind) {
@@ -235,6 +425,15 @@ Film make_film(FilmKind kind, const sim::Scenario& scenario, const sim::Report& 
       break;
     case FilmKind::cache:
       fill_cache(film, scenario, report);
+      break;
+    case FilmKind::experts:
+      fill_experts(film, scenario, report);
+      break;
+    case FilmKind::draft:
+      fill_draft(film, scenario, report, draft, predict);
+      break;
+    case FilmKind::tiles:
+      fill_tiles(film, scenario, report);
       break;
   }
   for (const Film::Span& span : film.spans) film.end = std::max(film.end, span.end);

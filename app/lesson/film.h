@@ -1,6 +1,7 @@
 // Moving pictures: what a plan does over time, as data that anybody can draw at any moment of it.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,9 +16,13 @@ enum class FilmKind {
   memory,    // of the fullest stage, over a training step
   pipeline,  // micro-batches through the stages
   ring,      // keys and values that ranks of context parallelism pass on, in one layer
-  cache      // blocks of a KV cache that sequences take and free
+  cache,     // blocks of a KV cache that sequences take and free
+  experts,   // tokens that travel to their experts' devices and back, in one layer
+  draft,     // tokens that a small model proposes and the large one verifies
+  tiles      // tiles of scores that flash attention holds one at a time, with an online softmax
 };
-inline constexpr std::string_view kFilmNames[] = {"memory", "pipeline", "ring", "cache"};
+inline constexpr std::string_view kFilmNames[] = {"memory",  "pipeline", "ring", "cache",
+                                                  "experts", "draft",    "tiles"};
 std::optional<FilmKind> film_kind_from_name(std::string_view name);
 
 struct Film {
@@ -29,9 +34,30 @@ struct Film {
     std::size_t row = 0;
     double start = 0, end = 0;  // seconds
     int of = 0;                 // the micro-batch, shard or sequence; -1: none
-    bool back = false;          // a backward pass
+    bool back = false;          // a backward pass; of FilmKind::draft: a proposal that is refused
     std::string name;           // "forward of 3"
   };
+  // Of FilmKind::experts: a token on its way from a row to a row.
+  struct Flight {
+    std::size_t from = 0, to = 0;
+    double start = 0, end = 0;  // seconds
+  };
+  std::vector<Flight> flights;
+  // Of FilmKind::draft: a token of the text, and whether it was proposed or is the model's own.
+  struct Written {
+    double time = 0;  // when it is known, seconds
+    bool proposed = false;
+  };
+  std::vector<Written> written;
+  double plain_token = 0;  // seconds of a token without a draft
+  // Of FilmKind::tiles: what is kept of a query's scores after each tile, by span; and the scores, by row.
+  struct Softmax {
+    double maximum = 0, sum = 0;  // of the scores so far; of exp(score - maximum)
+    double factor = 0;            // by which the tile rescaled the sum before it
+  };
+  std::vector<Softmax> softmax;
+  std::vector<std::vector<double>> scores;
+  double table_bytes = 0;                    // of the scores of one head, which are never stored
   std::vector<Span> spans;                   // by row, then start
   std::vector<sim::MemoryTimePoint> levels;  // of FilmKind::memory: bytes that live, by time
   double end = 0;                            // seconds
@@ -45,9 +71,19 @@ struct Film {
   std::string says(double time) const;
 };
 
-// `report` is the scenario's prediction. Throws std::invalid_argument, a sentence, where the scenario has no
-// such picture: no pipeline, no ring, no cache, or more rows than can be seen.
+// What a speculative decoding proposes in a round, and how many of the proposals are accepted in the mean
+// (Leviathan et al. 2023, arXiv 2211.17192).
+inline constexpr int kProposals = 4;
+inline constexpr double kAccepted = 0.8;
+
+// Other predictions that a picture needs: of scenarios with another batch, or another model.
+using PredictOther = std::function<sim::Report(const sim::Scenario&)>;
+
+// `report` is the scenario's prediction; `draft` the model that proposes, of FilmKind::draft. Throws
+// std::invalid_argument, a sentence, where the scenario has no such picture: no pipeline, no ring, no cache,
+// or more rows than can be seen.
 Film make_film(FilmKind kind, const sim::Scenario& scenario, const sim::Report& report,
-               const sim::Calibration* calibration = nullptr);
+               const sim::Calibration* calibration = nullptr, const std::string& draft = {},
+               const PredictOther& predict = {});
 
 }  // namespace app::lesson

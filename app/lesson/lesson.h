@@ -69,9 +69,11 @@ struct Table {
   std::vector<Variant> rows;
   int line = 0;
 };
-// A run on this machine, whose figures stand beside the predicted ones.
+// Runs on this machine, one for each variant, whose figures stand beside the predicted ones. A step has one
+// measurement at most.
 struct Measurement {
   std::vector<Expression> quantities;
+  std::vector<Variant> variants;  // one without changes: the scenario as it is
   int line = 0;
 };
 // How well a mission is done: silver has the goals of bronze too, gold all.
@@ -94,6 +96,7 @@ struct Series {
 // Drawn from the step's plan.
 struct MovingPicture {
   FilmKind kind{};
+  std::string draft;  // of FilmKind::draft: the preset of the model that proposes
   int line = 0;
 };
 

@@ -211,7 +211,19 @@ class Reader {
   }
   void hint(std::string_view rest) { step().hints.emplace_back(rest); }
   void formula(std::string_view rest) { step().blocks.push_back(Formula{expression(rest), number()}); }
-  void measure(std::string_view rest) { step().blocks.push_back(Measurement{expressions(rest), number()}); }
+  // EXPRESSIONS [for PATH: VALUE, VALUE]
+  void measure(std::string_view rest) {
+    for (const Block& block : step().blocks)
+      if (const auto* other = std::get_if<Measurement>(&block))
+        fail(fmt::format("the step measures already, in line {}; a step has one :measure", other->line));
+    const std::size_t variants = std::min(rest.rfind(" for "), rest.size());
+    Measurement measurement{expressions(rest.substr(0, variants)), {}, number()};
+    if (variants < rest.size())
+      measurement.variants = variants_of(rest.substr(variants + 5));
+    else
+      measurement.variants.push_back({});
+    step().blocks.push_back(std::move(measurement));
+  }
   void goal(std::string_view rest) { goal_of(Tier::bronze, rest); }
   void silver(std::string_view rest) { goal_of(Tier::silver, rest); }
   void gold(std::string_view rest) { goal_of(Tier::gold, rest); }
@@ -226,9 +238,13 @@ class Reader {
   }
 
   void film(std::string_view rest) {
-    const auto kind = film_kind_from_name(rest);
+    const std::size_t with = std::min(rest.find(" with "), rest.size());
+    const auto kind = film_kind_from_name(trimmed(rest.substr(0, with)));
     if (!kind) fail(fmt::format("\"{}\" is none of {}", rest, fmt::join(kFilmNames, ", ")));
-    step().blocks.push_back(MovingPicture{*kind, number()});
+    const std::string draft(with < rest.size() ? trimmed(rest.substr(with + 6)) : "");
+    if ((kind == FilmKind::draft) != !draft.empty())
+      fail("a model proposes in a draft alone: :film draft with MODEL, as :film draft with llama-3.2-1b");
+    step().blocks.push_back(MovingPicture{*kind, draft, number()});
   }
   void series(std::string_view rest) {
     const std::vector<std::string> names = sim::preset_names(sim::PresetKind::series);

@@ -10,7 +10,11 @@
 #include "app/cli/flags.h"
 #include "app/cli/scenario_flags.h"
 #include "app/gui/desktop.h"
+#include "runtime/devices.h"
+#include "runtime/run.h"
 #include "runtime/this_machine.h"
+#include "sim/cost/predict.h"
+#include "sim/format.h"
 #include "sim/plan/legality.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
@@ -50,8 +54,18 @@ double distance(double a, double b) {
   return a > 0 && b > 0 ? std::abs(std::log(a / b)) : std::abs(a - b);
 }
 
+// What is expected of a run here: of the machine as a probe before the run found it. Nothing where this
+// machine has not been measured.
+std::optional<sim::Report> prediction_here(const sim::Scenario& scenario, const sim::Report* measured) {
+  auto here = runtime::cached_this_machine();
+  if (!here) return std::nullopt;
+  if (measured) here->slowdown = measured->source.slowdown;
+  return sim::predict(scenario, &*here);
+}
+
 struct Shower {
   const Situation& situation;
+  const MeasuredRuns* measured;  // null: none
   const std::function<bool()>& stopped;
 
   ShownBlock operator()(const Paragraph& p) const {
@@ -123,15 +137,29 @@ struct Shower {
   }
 
   ShownBlock operator()(const Measurement& m) const {
-    const Situation predicted{situation.scenario, situation.predictions};
     ShownMeasurement result;
-    for (const Expression& quantity : m.quantities) {
-      ShownMeasurement::Row row{quantity.in_words(), text_of(quantity, predicted), {}, 0};
-      if (situation.measured) {
-        row.measured = text_of(quantity, situation);
-        row.ratio = quantity.value(situation).number / quantity.value(predicted).number;
+    for (std::size_t v = 0; v < m.variants.size(); ++v) {
+      const Variant& variant = m.variants[v];
+      const sim::Scenario one = as_measured_here(
+          situation.predictions.changed(situation.scenario, variant.changes, "the measurement"), m);
+      const MeasuredRun* const known = measured && v < measured->size() ? &(*measured)[v] : nullptr;
+      const sim::Report* const found =
+          known && known->report && is_run_of(*known->report, one) ? known->report.get() : nullptr;
+      if (known && !known->why_not.empty())
+        result.why_not.push_back((variant.label.empty() ? "" : variant.label + ": ") + known->why_not);
+      if (found) result.measured = found->source.date.substr(0, 10) + ", " + found->source.device;
+      const auto prediction = prediction_here(one, found);
+      for (const Expression& quantity : m.quantities) {
+        ShownMeasurement::Row row{variant.label, quantity.in_words(), {}, {}, 0};
+        const bool is_predicted = prediction && !quantity.names("perplexity");
+        const auto of = [&](const sim::Report& report) {
+          return quantity.value({one, situation.predictions, &report});
+        };
+        if (is_predicted) row.predicted = text(of(*prediction), quantity.style());
+        if (found) row.measured = text(of(*found), quantity.style());
+        if (is_predicted && found) row.ratio = of(*found).number / of(*prediction).number;
+        result.rows.push_back(std::move(row));
       }
-      result.rows.push_back(std::move(row));
     }
     return result;
   }
@@ -145,7 +173,8 @@ struct Shower {
     const auto calibration = cli::calibration_of(situation.scenario.hardware);
     const sim::Report& predicted = *situation.predictions.of(situation.scenario);
     return ShownFilm{std::make_shared<const Film>(
-        make_film(picture.kind, situation.scenario, predicted, cli::pointer_to(calibration)))};
+        make_film(picture.kind, situation.scenario, predicted, cli::pointer_to(calibration), picture.draft,
+                  [this](const sim::Scenario& other) { return *situation.predictions.of(other); }))};
   }
 
   ShownBlock operator()(const Series& series) const {
@@ -223,6 +252,7 @@ class Checker {
       for (std::size_t b = 0; b < shown.blocks.size(); ++b)
         if (const auto* q = std::get_if<Question>(&step.blocks[b]))
           check_question(*q, {scenario, predictions_});
+      if (const Measurement* measurement = measurement_of(step)) check_measurement(*measurement, scenario);
       if (lesson_.mission) check_mission(step, shown, scenario);
     } catch (const std::exception& error) {
       add(step.line, error.what());
@@ -251,6 +281,24 @@ class Checker {
       if (q.right == Question::Right::greatest) std::ranges::reverse(values);
       if (distance(values[0], values[1]) < .01) add(q.line, "two choices are the same to one percent");
     }
+  }
+
+  // It runs on a laptop.
+  void check_measurement(const Measurement& measurement, const sim::Scenario& scenario) {
+    constexpr sim::Bytes kMostMemory = sim::gib(8);
+    for (const Variant& variant : measurement.variants) try {
+        const sim::Scenario& one = predictions_.changed(scenario, variant.changes, "the measurement");
+        runtime::require_runnable(as_measured_here(one, measurement), *runtime::make_cpu_device(1));
+        const sim::Bytes needed = sim::peak_memory(*predictions_.of(one));
+        if (needed > kMostMemory)
+          add(measurement.line,
+              fmt::format(
+                  "{} needs {} here; what a lesson measures needs {} at most, as a model of 10M to 150M "
+                  "parameters does",
+                  one.model.name, sim::format(needed), sim::format(kMostMemory)));
+      } catch (const std::exception& error) {
+        add(measurement.line, error.what());
+      }
   }
 
   void check_mission(const Step& step, const ShownStep& begun, const sim::Scenario& scenario) {
@@ -319,8 +367,8 @@ sim::Scenario scenario_at(const Lesson& lesson, std::size_t step) {
 }
 
 ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scenario,
-               Predictions& predictions, const sim::Report* measured, const std::function<bool()>& stopped) {
-  const Situation situation{scenario, predictions, measured};
+               Predictions& predictions, const MeasuredRuns* measured, const std::function<bool()>& stopped) {
+  const Situation situation{scenario, predictions};
   ShownStep result;
   for (const Paragraph& note : lesson.steps[step].notes) try {
       result.notes.push_back({shown(note.words, situation), note.bullet});
@@ -330,7 +378,7 @@ ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scen
   for (const Block& block : lesson.steps[step].blocks) {
     if (stopped && stopped()) break;
     try {
-      result.blocks.push_back(std::visit(Shower{situation, stopped}, block));
+      result.blocks.push_back(std::visit(Shower{situation, measured, stopped}, block));
     } catch (const std::exception& error) {
       result.failures.push_back(where(lesson, line_of(block)) + ": " + error.what());
       result.blocks.push_back(ShownParagraph{});

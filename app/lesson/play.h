@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/lesson/lesson.h"
+#include "app/lesson/measure.h"
 
 namespace app::lesson {
 
@@ -50,10 +51,13 @@ struct ShownTable {
 };
 struct ShownMeasurement {
   struct Row {
-    std::string name, predicted, measured;  // measured: empty before a run
+    std::string variant;                    // "flash"; empty where there is one alone
+    std::string name, predicted, measured;  // empty: no prediction of it, not measured yet
     double ratio = 0;                       // measured over predicted; 0: none
   };
-  std::vector<Row> rows;
+  std::vector<Row> rows;             // by variant
+  std::string measured;              // when and on what: "2026-11-24, AMD EPYC, 2 threads"; empty: not yet
+  std::vector<std::string> why_not;  // of variants that did not run: sentences
 };
 struct ShownGoal {
   Tier tier = Tier::bronze;
@@ -91,9 +95,10 @@ sim::Scenario first_scenario(const Lesson& lesson);
 // As a step begins: with the changes of all steps up to it. Throws sim::PresetError.
 sim::Scenario scenario_at(const Lesson& lesson, std::size_t step);
 
-// A step under a scenario. `measured`: a run of it, or null. `stopped` is asked between blocks.
+// A step under a scenario. `measured`: what its measurement found, or null; runs of other scenarios are not
+// shown. `stopped` is asked between blocks.
 ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scenario,
-               Predictions& predictions, const sim::Report* measured = nullptr,
+               Predictions& predictions, const MeasuredRuns* measured = nullptr,
                const std::function<bool()>& stopped = {});
 
 // What is wrong with a lesson that reads well: steps whose scenario cannot be, questions without one right

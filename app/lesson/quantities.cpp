@@ -1,6 +1,8 @@
 #include "app/lesson/quantities.h"
 
 #include <algorithm>
+#include <optional>
+#include <stdexcept>
 
 #include "sim/economics/run_cost.h"
 #include "sim/report/metrics.h"
@@ -89,6 +91,12 @@ double device_flops(const Situation& s) {
   return static_cast<double>(sim::executed_flops(s.report()).value) / devices(s);
 }
 
+double perplexity(const Situation& s) {
+  const auto read = s.measured ? sim::perplexity(*s.measured) : std::nullopt;
+  if (!read) throw std::invalid_argument("perplexity is measured, never predicted: it stands in :measure");
+  return *read;
+}
+
 double usd_per_hour(const Situation& s) {
   static const sim::EconomicRates rates = sim::load_economic_rates();
   const sim::HourlyPrice* price = rates.price_of(hardware(s).name);
@@ -171,6 +179,7 @@ const Quantity kQuantities[] = {
     {"mbu", "MBU", "bytes that decoding must read, over the bandwidth", kNumber, Style::percent, [](const Situation& s) { return sim::mbu(s.report()); }},
     {"ttft", "time to first token", "", kSeconds, Style::plain, [](const Situation& s) { return sim::ttft(s.report()).value_or(sim::Seconds{}).value; }},
     {"tpot", "time a later token", "", kSeconds, Style::plain, [](const Situation& s) { return sim::tpot(s.report()).value_or(sim::Seconds{}).value; }},
+    {"perplexity", "perplexity", "of the text presets/texts/factory.txt, as a run read it: in :measure alone", kNumber, Style::plain, perplexity},
     {"compute_share", "bound by compute", "share of the time", kNumber, Style::percent, share<sim::StepPart::compute>},
     {"memory_share", "bound by memory", "share of the time", kNumber, Style::percent, share<sim::StepPart::memory>},
     {"launch_share", "bound by launches", "share of the time", kNumber, Style::percent, share<sim::StepPart::launch>},

@@ -5,6 +5,7 @@
 //   {"event":"progress","what":"calibrating","done":3,"of":12,"seconds_left":4.1}
 //   {"event":"step","step":1,"loss":4.1,"grad_norm":1.2,"seconds":0.35,"tokens":1024,"tokens_per_s":2925}
 //   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04}
+//   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04,"surprise_nats":2.1}   of a text that is read
 //   {"event":"row",...}  {"event":"memory",...}  {"event":"memory_point",...}
 //   {"event":"checkpoint","step":50,"file":"..."}
 //   {"event":"device_sample","time_seconds":1.2,"sm_clock_mhz":1755,"memory_clock_mhz":2619,"power_w":698.5,

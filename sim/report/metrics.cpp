@@ -101,6 +101,18 @@ Seconds step_time(const Report& report) {
   return sum;
 }
 
+std::optional<double> perplexity(const Report& report) {
+  double sum = 0;
+  std::int64_t read = 0;
+  for (const TokenResult& token : report.tokens)
+    if (token.surprise) {
+      sum += *token.surprise;
+      ++read;
+    }
+  if (read == 0) return std::nullopt;
+  return std::exp(sum / static_cast<double>(read));
+}
+
 double waiting_share(const Report& report) {
   return ratio_or_zero(report.waiting_for_slowest.value, report.step_time.value);
 }

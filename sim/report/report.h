@@ -63,8 +63,8 @@ struct Row {
   // The operation whose kernel does this one's work too, as its epilogue, and whose row has the time of both;
   // this one's duration is 0. Empty: a kernel of its own.
   std::string fused_into{};
-  // Of an exchange between ranks: the part of `duration` in which its rank does nothing else. None: not known,
-  // as in reports of before there was such a field, or not an exchange.
+  // Of an exchange between ranks: the part of `duration` in which its rank does nothing else. None: not
+  // known, as in reports of before there was such a field, or not an exchange.
   std::optional<Seconds> exposed{};
 };
 
@@ -111,6 +111,9 @@ struct TokenResult {
   std::int32_t token = 0;
   std::string text;  // what it adds, whole characters only
   Seconds duration;  // since the previous token; of the first: time to first token
+  // Of a text that is read, not written: how little the model expected this token, the negative logarithm of
+  // its probability. None: the model chose the token itself.
+  std::optional<double> surprise{};  // nats
 };
 
 // What a GPU's driver said of it at one time of a run.

@@ -40,6 +40,7 @@ void fields(auto& v, Like<TokenResult> auto& token) {
   v("token", token.token);
   v.needed("text", token.text);
   v.needed("seconds", token.duration.value);
+  v("surprise_nats", token.surprise);
 }
 
 void fields(auto& v, Like<DeviceSample> auto& sample) {

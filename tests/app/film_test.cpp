@@ -1,6 +1,8 @@
 // Moving pictures: laws of what a plan does over time.
 #include "app/lesson/film.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -17,7 +19,9 @@ namespace {
 Film film_of(FilmKind kind, const std::string& preset, const Changes& changes) {
   const sim::Scenario scenario = sim::with_overrides(sim::load_scenario_preset(preset), changes, "the test");
   Predictions predictions;
-  return make_film(kind, scenario, *predictions.of(scenario));
+  return make_film(kind, scenario, *predictions.of(scenario), nullptr,
+                   kind == FilmKind::draft ? "llama-3.2-1b" : "",
+                   [&](const sim::Scenario& other) { return *predictions.of(other); });
 }
 
 // What a row does follows upon what it did before.
@@ -126,6 +130,83 @@ TEST_CASE("a block of the cache has one holder at a time, and is freed when its 
   for (std::size_t block = 0; block < film.rows.size(); ++block) CHECK(film.at(block, film.end) == nullptr);
 }
 
+TEST_CASE(
+    "every token goes to as many experts as the model chooses and comes back, and the busiest device "
+    "decides") {
+  const double imbalance = GENERATE(1.0, 1.5, 2.0);
+  const Film film = film_of(FilmKind::experts, "train-llama-3.1-8b-h100",
+                            {{"model", "mixtral-8x7b"},
+                             {"strategy.data_parallel", "8"},
+                             {"strategy.expert_parallel", "8"},
+                             {"strategy.zero_stage", "1"},
+                             {"workload.global_batch_size", "64"},
+                             {"workload.expert_imbalance", std::to_string(imbalance)}});
+  check_rows(film);
+  REQUIRE(film.rows.size() == 8);
+  std::vector<int> left(8, 0), came(8, 0), home(8, 0);
+  for (const Film::Flight& flight : film.flights) {
+    if (flight.start == 0) {
+      ++left[flight.from];
+      ++came[flight.to];
+    } else {
+      ++home[flight.to];
+    }
+  }
+  for (std::size_t d = 0; d < 8; ++d) {
+    CHECK(left[d] == 8 * 2);  // tokens of a device, experts of a token
+    CHECK(home[d] == left[d]);
+    // As long as it has tokens.
+    const auto span = std::ranges::find(film.spans, d, &Film::Span::row);
+    const double busiest = *std::ranges::max_element(came);
+    CHECK((span->end - span->start) / (film.spans[4].end - film.spans[4].start) == Approx(came[d] / busiest));
+  }
+  CHECK(*std::ranges::max_element(came) == Approx(16 * imbalance));
+}
+
+TEST_CASE("of proposals those before the first refusal are written, and then a token of the model's own") {
+  const Film film = film_of(FilmKind::draft, "chat-llama-3.1-8b-h100", {});
+  check_rows(film);
+  // By hand, from what was refused.
+  std::vector<bool> expected;
+  int in_round = 0;
+  bool refused = false;
+  for (const Film::Span& span : film.spans) {
+    if (span.row != 0) continue;
+    if (!refused && !span.back) expected.push_back(true);
+    refused = refused || span.back;
+    if (++in_round == kProposals) {
+      expected.push_back(false);
+      in_round = 0;
+      refused = false;
+    }
+  }
+  REQUIRE(film.written.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(film.written[i].proposed == expected[i]);
+  // A round's tokens are known as its verification ends.
+  for (const Film::Written& token : film.written)
+    CHECK(std::ranges::any_of(film.spans,
+                              [&](const Film::Span& s) { return s.row == 1 && s.end == token.time; }));
+  CHECK(film.written.back().time == film.end);
+}
+
+TEST_CASE("an online softmax ends with the maximum and the sum of all scores at once") {
+  const Film film = film_of(FilmKind::tiles, "train-llama-3.1-8b-h100",
+                            {{"model", "gpt2-124m"}, {"workload.seq_len", "1000"}});
+  check_rows(film);
+  REQUIRE(film.rows.size() == 16);  // of 64 queries, the last of fewer
+  CHECK(film.spans.size() == 16 * 17 / 2);
+  for (std::size_t row = 0; row < 16; ++row) {
+    const std::vector<double>& scores = film.scores[row];
+    CHECK(scores.size() == std::min<std::size_t>(1000, 64 * (row + 1)));
+    const double maximum = *std::ranges::max_element(scores);
+    double sum = 0;
+    for (const double score : scores) sum += std::exp(score - maximum);
+    const Film::Softmax& last = film.softmax[(row + 1) * (row + 2) / 2 - 1];
+    CHECK(last.maximum == maximum);
+    CHECK(last.sum == Approx(sum));
+  }
+}
+
 TEST_CASE("a scenario that has no such picture says which would") {
   const auto refusal = [](FilmKind kind, const Changes& changes) -> std::string {
     try {
@@ -141,4 +222,8 @@ TEST_CASE("a scenario that has no such picture says which would") {
                      {{"strategy.context_parallel", "2"}, {"strategy.context_parallel_comm", "all_gather"}}),
              contains("context_parallel_comm is ring"));
   CHECK_THAT(refusal(FilmKind::cache, {}), contains("a generation with a KV cache"));
+  CHECK_THAT(refusal(FilmKind::experts, {}), contains("as mixtral-8x7b"));
+  CHECK_THAT(refusal(FilmKind::draft, {}), contains("in a generation"));
+  CHECK_THAT(refusal(FilmKind::tiles, {{"implementation.attention", "standard"}}),
+             contains("attention is flash"));
 }

@@ -97,8 +97,12 @@ TEST_CASE("what is wrong with a lesson is named with its line") {
   CHECK_THAT(refusal_of("It is {mfu|loud}."), contains("none of percent, times, count"));
   CHECK_THAT(refusal_of(":plot mfu over workload.seq_len from 8k to 1k"), contains("to a greater one"));
   CHECK_THAT(refusal_of(":goal Fast if mfu"), contains("a goal is a comparison"));
-  CHECK_THAT(refusal_of(":film rings"),
-             contains("here.md:10: \"rings\" is none of memory, pipeline, ring, cache"));
+  CHECK_THAT(
+      refusal_of(":film rings"),
+      contains("here.md:10: \"rings\" is none of memory, pipeline, ring, cache, experts, draft, tiles"));
+  CHECK_THAT(refusal_of(":film draft"), contains("as :film draft with llama-3.2-1b"));
+  CHECK_THAT(refusal_of(":measure step_time\n:measure mfu"),
+             contains("here.md:11: the step measures already, in line 10"));
   CHECK_THAT(refusal_of(":series complexities"),
              contains("\"complexities\" is no series; there are attention"));
   CHECK_THAT(refusal_of(":notes\nFor me.\n"), contains("here.md:10: the notes that begin here do not end"));
@@ -124,6 +128,12 @@ TEST_CASE(
   // Without a desktop in the build there are no panels to know.
   if (!app::panel_names().empty()) CHECK_THAT(problem_of(":panel nowhere"), contains("is none of"));
   CHECK_THAT(problem_of(":ask Which?\n:answer 10\n:choice 9\n:choice 11"), contains("about as near"));
+  CHECK_THAT(problem_of("It is {perplexity}."),
+             contains("here.md:10: perplexity is measured, never predicted"));
+  CHECK_THAT(problem_of(":measure step_time"), contains("what a lesson measures needs 8.00 GiB at most"));
+  CHECK(
+      problem_of(":set model=gpt-10m, workload.seq_len=256\n:measure step_time for implementation.attention: "
+                 "standard, flash") == "nothing");
   CHECK_THAT(problem_of(":ask Which?\n:answer least\n:choice a = 5\n:choice b = 5"), contains("the same"));
 }
 

@@ -4,7 +4,6 @@
 //   perplexity MODEL.gguf TEXT_FILE [MOST_TOKENS]
 //   perplexity --as-stored MODEL.gguf TEXT_FILE      with weights as the file has them alone
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,20 +13,12 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model_source.h"
-#include "runtime/run.h"
+#include "runtime/generate.h"
 #include "runtime/thread_waiting.h"
+#include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
 
 namespace {
-
-// Negative log-likelihood of the next token.
-double surprise(const std::vector<float>& logits, std::int32_t next) {
-  const double highest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - highest);
-  return std::log(sum) + highest - logits[static_cast<std::size_t>(next)];
-}
 
 double perplexity(const runtime::ModelSource& source, const sim::Workload& workload,
                   const std::vector<std::int32_t>& tokens) {
@@ -41,20 +32,10 @@ double perplexity(const runtime::ModelSource& source, const sim::Workload& workl
   scenario.workload.task = sim::Task::generate;
   scenario.workload.prompt_length = 1;
   scenario.workload.max_new_tokens = static_cast<std::int64_t>(tokens.size()) - 1;
-  runtime::Run run(scenario, 0);
-  run.fill_parameters(source, 1);
-  const auto buffer = [&](std::string_view name) { return run.plan().find(name); };
-  std::vector<float> logits(static_cast<std::size_t>(source.model.vocab_size));
-  double sum = 0;
-  for (std::size_t t = 0; t + 1 < tokens.size(); ++t) {
-    const auto position = static_cast<std::int32_t>(t);
-    run.write(buffer(sim::buffer_names::tokens), std::span<const std::int32_t>(&tokens[t], 1));
-    run.write(buffer(sim::buffer_names::positions), std::span<const std::int32_t>(&position, 1));
-    run.executor().run_whole(t, {});
-    run.read(buffer(sim::buffer_names::logits), std::span(logits));
-    sum += surprise(logits, tokens[t + 1]);
-  }
-  return std::exp(sum / static_cast<double>(tokens.size() - 1));
+  runtime::GenerateSettings settings;
+  settings.prompt = {tokens.front()};
+  settings.read.assign(tokens.begin() + 1, tokens.end());
+  return sim::perplexity(runtime::generate(scenario, source, settings, {}, {}).report).value();
 }
 
 int measure(int argc, char** argv) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llama.cpp's perplexity of the pretrained model on the text of perplexity.cpp, to be read beside what that prints.
 
-    python3 tests/bench/perplexity.py --gguf FILE [--text tests/bench/perplexity.txt] [--tokens N]
+    python3 tests/bench/perplexity.py --gguf FILE [--text presets/texts/factory.txt] [--tokens N]
     python3 tests/bench/perplexity.py --gguf FILE --formats build/release/tests/bench/perplexity
 
 With --formats, llama.cpp writes the model's weights in each of its formats first, and both programs read each file:

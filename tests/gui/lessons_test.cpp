@@ -193,6 +193,81 @@ TEST_CASE(
   CHECK_FALSE(state.presented());
 }
 
+TEST_CASE("on a screen of 1280 by 720 the smallest type of what is presented has 24 pixels") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1280, 720});
+  Shell& shell = desktop.shell();
+  REQUIRE(desktop.state<LessonsState>().open_named("memory-of-training"));
+  shell.commands().invoke("maximise.lessons");
+  desktop.press(ImGuiKey_F11);
+  desktop.settle_studies();
+  CHECK(desktop.says("Sixteen bytes a weight"));
+  for (const TextRole role : {TextRole::caption, TextRole::body, TextRole::number, TextRole::title})
+    CHECK(text_size_of(shell.look(), role, "x").y >= 24);
+}
+
+TEST_CASE("the palette opens a lesson by its name, and the list without one") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1600, 1000});
+  auto& state = desktop.state<LessonsState>();
+  CHECK(desktop.shell().commands().invoke("lesson.open=experts"));
+  desktop.settle_studies();
+  REQUIRE(state.open_now());
+  CHECK(state.open_now()->id == "experts");
+  CHECK(desktop.shell().commands().invoke("lesson.open"));
+  CHECK(state.open_now() == nullptr);
+}
+
+TEST_CASE("presented, a question is answered by keys: a letter chooses and Enter locks it") {
+  Opened opened;
+  auto& state = opened.desktop.state<LessonsState>();
+  opened.desktop.press(ImGuiKey_B);
+  CHECK(state.progress.answers.begin()->second.text.empty());  // letters are others' before
+  opened.desktop.shell().commands().invoke("maximise.lessons");
+  opened.desktop.press(ImGuiKey_F11);
+  opened.desktop.settle_studies();
+  opened.desktop.press(ImGuiKey_B);
+  CHECK(state.progress.answers.begin()->second.text == "1");
+  CHECK_FALSE(opened.desktop.says("Remember this line."));
+  opened.desktop.press(ImGuiKey_Enter);
+  opened.desktop.frames(2);
+  CHECK(state.progress.answers.begin()->second.locked);
+  CHECK(opened.desktop.says("The answer is 1"));
+  CHECK(opened.desktop.says("Remember this line."));
+}
+
+TEST_CASE(
+    "what a step measured is kept between starts, and shown beside the prediction of the same scenario "
+    "alone") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "m.md")
+      << "---\ntitle: T\nchapter: 1 B\nminutes: 1\nsystems: 13\nscenario: train-gpt2-124m-a100\n---\n\n## "
+         "S\n\n"
+         ":measure step_time for implementation.attention: standard, flash\n";
+  const lesson::Lesson one = lesson::load_lesson(folder.path() / "m.md");
+  const lesson::Measurement& measurement = *lesson::measurement_of(one.steps[0]);
+  lesson::Predictions predictions;
+  const sim::Scenario scenario = lesson::scenario_at(one, 0);
+  auto ran = std::make_shared<sim::Report>();
+  ran->source.scenario = lesson::as_measured_here(scenario, measurement);
+  ran->source.scenario.implementation.attention = sim::AttentionKind::standard;
+  ran->source.date = "2026-01-02T03:04:05Z";
+  ran->source.device = "a machine";
+  ran->step_time = {1.5};
+  keep_runs({{ran, {}}, {nullptr, "it did not fit"}}, folder.path(), "m", 0);
+  const lesson::MeasuredRuns again = kept_runs(folder.path(), "m", 0);
+  REQUIRE(again.size() == 2);
+  const auto shown = [&](const sim::Scenario& of) {
+    return std::get<lesson::ShownMeasurement>(lesson::show(one, 0, of, predictions, &again).blocks.at(0));
+  };
+  CHECK(shown(scenario).rows.at(0).measured == "1.50 s");
+  CHECK(shown(scenario).rows.at(1).measured.empty());
+  CHECK(shown(scenario).measured == "2026-01-02, a machine");
+  CHECK_THAT(shown(scenario).why_not.at(0), contains("it did not fit"));
+  sim::Scenario other = scenario;
+  other.workload.seq_len = 512;
+  CHECK(shown(other).rows.at(0).measured.empty());
+  CHECK(kept_runs(folder.path(), "m", 1).empty());
+}
+
 TEST_CASE("the lecturer's notes stand in a window of their own, shown and hidden by a key") {
   Opened opened;
   CHECK_FALSE(opened.desktop.says("seconds."));
@@ -269,6 +344,7 @@ TEST_CASE("exponents of growth are read from what the series of runs wrote") {
   CHECK(growths.at("a").time_measured == 1.5);
   CHECK_FALSE(growths.at("a").time_predicted.has_value());
   CHECK_FALSE(growths.at("b").memory_measured.has_value());
+  CHECK(growth_from_json(growth_to_json(growths)) == growths);
   CHECK_THROWS_WITH(growth_from_json("Killed"), contains("without its result"));
 }
 

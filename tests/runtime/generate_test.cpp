@@ -6,6 +6,7 @@
 #include "runtime/error.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/memory.h"
+#include "sim/report/metrics.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -161,6 +162,40 @@ TEST_CASE("Durations of the tokens add up to the generation, and rows are prefil
   CHECK(rows <= g.report.step_time.value);
   CHECK(prefills == 1);
   CHECK(decodes == 5);
+}
+
+TEST_CASE("A text that is read is judged by softmax over the logits, the same with a KV cache and without") {
+  sim::Scenario scenario = tests::generation(tests::small_llama(), 5, 2);
+  runtime::GenerateSettings settings = with_prompt({7});
+  settings.read = {3, 1, 4, 1, 5};
+  scenario.workload.kv_cache = true;
+  const runtime::Generation cached = generate(scenario, settings);
+  scenario.workload.kv_cache = false;
+  const runtime::Generation recomputed = generate(scenario, settings);
+  CHECK(cached.tokens[0] == settings.read);
+  CHECK(cached.tokens[1] == settings.read);
+  REQUIRE(cached.report.tokens.size() == 5);
+  for (std::size_t t = 0; t < 5; ++t) {
+    // The next token's probability, from the text before it as a prompt.
+    runtime::GenerateSettings asked = with_prompt({7});
+    asked.prompt.insert(asked.prompt.end(), settings.read.begin(),
+                        settings.read.begin() + static_cast<std::ptrdiff_t>(t));
+    const std::vector<float> logits =
+        generate(tests::generation(tests::small_llama(), 1), asked).first_logits;
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    const double expected =
+        -std::log(std::exp(static_cast<double>(logits.at(static_cast<std::size_t>(settings.read[t])))) / sum);
+    CHECK(cached.report.tokens[t].surprise.value() == Approx(expected).epsilon(1e-4));
+    CHECK(recomputed.report.tokens[t].surprise.value() == Approx(expected).epsilon(1e-4));
+  }
+  double mean = 0;
+  for (const sim::TokenResult& token : cached.report.tokens) mean += token.surprise.value() / 5;
+  CHECK(sim::perplexity(cached.report).value() == Approx(std::exp(mean)));
+  CHECK_FALSE(sim::perplexity(generate(scenario, with_prompt({7})).report).has_value());
+  settings.read.pop_back();
+  CHECK_THROWS_WITH(generate(scenario, settings),
+                    contains("has 4 tokens behind the prompt, and 5 are to be read"));
 }
 
 TEST_CASE("A stop request ends a generation after the token in hand") {

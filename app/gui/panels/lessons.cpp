@@ -31,6 +31,7 @@ using lesson::Span;
 
 constexpr const char* kPanel = "lessons";
 constexpr auto kBetweenLooks = std::chrono::seconds(1);
+constexpr std::size_t kLettered = 6;  // choices that a letter chooses
 constexpr float kTextWidth = 760, kLessonWidth = 420, kLargeType = 1.75f;
 
 LessonView make_view(const LessonRequest& request, lesson::Predictions& predictions,
@@ -144,6 +145,7 @@ class StepView {
     LessonAnswer& answer = state_.progress.answers[key()];
     q.choices.empty() ? typed(q, answer) : chosen(q, answer);
     waits_ = !answer.locked;
+    if (waits_) state_.waiting = {key(), q.choices.size(), ImGui::GetFrameCount()};
     if (answer.locked) {
       text_wrapped(look_, TextRole::title, is_right(q, answer) ? c_.good : c_.bad,
                    is_right(q, answer) ? "Right: " + q.answer_text : "The answer is " + q.answer_text);
@@ -207,26 +209,38 @@ class StepView {
   }
 
   void operator()(const lesson::ShownMeasurement& m) {
-    const bool runs = context_.runs.active();
-    if (primary_button(look_, runs ? "Stop" : "Measure it here", runs ? c_.bad : c_.measured))
-      context_.invoke(runs ? "run.stop" : "run.start");
+    const StudyProgress& progress = state_.runs.progress();
+    if (measure_button(progress)) {
+      if (progress.running)
+        state_.runs.cancel();
+      else
+        state_.runs.ask({state_.executable, lesson_.file, state_.step, context_.scenario});
+    }
+    if (!m.measured.empty()) {
+      ImGui::SameLine(0, look_.px(10));
+      text_fitted(look_, TextRole::caption, c_.dim, m.measured, ImGui::GetContentRegionAvail().x);
+    }
+    measured_so_far(progress);
+    for (const std::string& why : m.why_not) text_wrapped(look_, TextRole::caption, c_.bad, as_sentence(why));
     if (ImGui::BeginTable("##measured", 4,
                           ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchProp)) {
       ImGui::TableNextRow();
       for (const char* heading : {"", "predicted", "measured here", "measured / predicted"}) {
         ImGui::TableNextColumn();
-        text(look_, TextRole::caption, c_.dim, heading);
+        text_wrapped(look_, TextRole::caption, c_.dim, heading);
       }
       for (const auto& row : m.rows) {
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
-        text_wrapped(look_, TextRole::body, c_.text, row.name);
-        ImGui::TableNextColumn();
-        text(look_, TextRole::number, c_.predicted, row.predicted);
-        ImGui::TableNextColumn();
-        text(look_, TextRole::number, c_.measured, row.measured.empty() ? "\u2013" : row.measured);
-        ImGui::TableNextColumn();
-        text(look_, TextRole::number, c_.text, row.ratio > 0 ? significant(row.ratio) : "\u2013");
+        text_wrapped(look_, TextRole::body, c_.text,
+                     row.variant.empty() ? row.name : row.variant + " \u00B7 " + row.name);
+        const auto cell = [&](ImU32 color, const std::string& words) {
+          ImGui::TableNextColumn();
+          text(look_, TextRole::number, color, words.empty() ? "\u2013" : words);
+        };
+        cell(c_.predicted, row.predicted);
+        cell(c_.measured, row.measured);
+        cell(c_.text, row.ratio > 0 ? significant(row.ratio) : "");
       }
       ImGui::EndTable();
     }
@@ -242,22 +256,15 @@ class StepView {
   void operator()(const lesson::ShownSeries& s) {
     const StudyProgress& progress = state_.growth.progress();
     if (state_.growth.result() && !progress.running && state_.growth.request().series == s.name)
-      state_.measured_growth[s.name] = *state_.growth.result();
-    const GrowthByName& measured = state_.measured_growth[s.name];
-    ImGui::BeginDisabled(state_.executable.empty());
-    if (primary_button(look_, progress.running ? "Stop" : "Measure it here",
-                       progress.running ? c_.bad : c_.measured)) {
+      state_.keep(s.name, *state_.growth.result());
+    const GrowthByName& measured = state_.progress.growth[s.name];
+    if (measure_button(progress)) {
       if (progress.running)
         state_.growth.cancel();
       else
         state_.growth.ask({state_.executable, s.name});
     }
-    ImGui::EndDisabled();
-    if (progress.running)
-      text_wrapped(look_, TextRole::caption, c_.dim,
-                   "Short runs, one after the other: this takes a few minutes.");
-    if (!progress.failure.empty())
-      text_wrapped(look_, TextRole::caption, c_.bad, as_sentence(progress.failure));
+    measured_so_far(progress);
     for (const lesson::ShownSeries::Row& row : s.rows) {
       ImGui::Dummy({0, look_.px(2)});
       text_wrapped(look_, TextRole::title, c_.text, row.what);
@@ -282,6 +289,28 @@ class StepView {
   }
 
  private:
+  bool measure_button(const StudyProgress& progress) {
+    ImGui::BeginDisabled(state_.executable.empty());
+    const bool pressed = primary_button(look_, progress.running ? "Stop" : "Measure it here",
+                                        progress.running ? c_.bad : c_.measured);
+    ImGui::EndDisabled();
+    return pressed;
+  }
+  // How far it is, and what went wrong the last time.
+  void measured_so_far(const StudyProgress& progress) {
+    if (progress.running) {
+      const float share =
+          progress.of > 0 ? static_cast<float>(progress.done) / static_cast<float>(progress.of) : 0;
+      ImGui::PushStyleColor(ImGuiCol_PlotHistogram, c_.measured);
+      ImGui::ProgressBar(share, {ImGui::GetContentRegionAvail().x, look_.px(6)}, "");
+      ImGui::PopStyleColor();
+      text_wrapped(look_, TextRole::caption, c_.dim,
+                   progress.part.empty() ? "Short runs, one after the other." : progress.part);
+    }
+    if (!progress.running && !progress.failure.empty())
+      text_wrapped(look_, TextRole::caption, c_.bad, as_sentence(progress.failure));
+  }
+
   void growth_table(const lesson::ShownSeries::Row& row, const SeriesGrowth& growth) {
     ImGui::PushID(row.what.c_str());
     if (ImGui::BeginTable("##growth", 4, ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchSame)) {
@@ -335,8 +364,10 @@ class StepView {
       ImGui::PushStyleColor(ImGuiCol_Border, color);
       ImGui::PushStyleVar(ImGuiStyleVar_FrameBorderSize, look_.px(1));
       ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {look_.px(4), look_.px(1)});
+      // In the room a letter chooses.
+      const std::string letter = state_.presented() ? std::string(1, static_cast<char>('A' + i)) + "  " : "";
       const std::string words =
-          lesson::plain(q.choices[i]) +
+          letter + lesson::plain(q.choices[i]) +
           (answer.locked && q.values[i] != lesson::plain(q.choices[i]) ? "   " + q.values[i] : "");
       {
         const TextScope scope(look_, TextRole::body);
@@ -547,10 +578,9 @@ void draw_step(const Context& context, const Look& look,
   LessonsState& state = context.state;
   const Palette& c = look.color();
   const lesson::Step& step = lesson->steps[state.step];
+  state.take_runs();
   state.study.follow({lesson, state.step, state.entering ? std::nullopt : std::optional(context.scenario),
-                      state.entering       ? nullptr
-                      : context.measured() ? context.run().measured
-                                           : nullptr});
+                      state.entering ? nullptr : state.measured_of(*lesson, state.step)});
   if (std::exchange(state.opening, false)) widen(context.look);
   draw_header(context, look, *lesson);
   const LessonView* const view = state.study.result();
@@ -679,6 +709,11 @@ LessonProgress load_lesson_progress(const std::filesystem::path& directory) {
               std::ranges::find(lesson::kTiers, tier.is_string() ? tier.get<std::string>() : "");
           known != lesson::kTiers.end())
         progress.tiers[id] = static_cast<lesson::Tier>(known - lesson::kTiers.begin());
+  if (const auto growth = file.find("growth"); growth != file.end() && growth->is_object())
+    for (const auto& [series, measured] : growth->items()) try {
+        progress.growth[series] = growth_from_json(measured.dump());
+      } catch (const std::exception&) {  // it can be measured again
+      }
   if (const auto answers = file.find("answers"); answers != file.end() && answers->is_object())
     for (const auto& [id, text] : answers->items())
       if (text.is_string()) progress.answers[id] = {text.get<std::string>(), true};
@@ -690,6 +725,8 @@ void save_lesson_progress(const LessonProgress& progress, const std::filesystem:
   nlohmann::json file = {{"steps", progress.steps}, {"answers", nlohmann::json::object()}};
   for (const auto& [id, tier] : progress.tiers)
     file["missions"][id] = lesson::kTiers[static_cast<std::size_t>(tier)];
+  for (const auto& [series, measured] : progress.growth)
+    if (!measured.empty()) file["growth"][series] = nlohmann::json::parse(growth_to_json(measured));
   for (const auto& [id, answer] : progress.answers)
     if (answer.locked) file["answers"][id] = answer.text;
   try {
@@ -709,6 +746,10 @@ LessonsState::LessonsState(const PanelTools& tools)
       growth(tools.studies.add<SeriesQuestion, GrowthByName>(
           [](const SeriesQuestion& question, const auto& course) {
             return measure_growth(question, course);
+          })),
+      runs(tools.studies.add<LessonRunQuestion, lesson::MeasuredRuns>(
+          [](const LessonRunQuestion& question, const auto& course) {
+            return measure_step(question, course);
           })),
       executable(cli::executable_path()),
       settings(tools.settings_directory),
@@ -730,6 +771,42 @@ LessonsState::LessonsState(const PanelTools& tools)
   // As all that is presented is walked through, before the commands that go to another panel.
   add("lesson.present-next", "Next step of the lesson that is presented", 1, ImGuiKey_RightArrow, true);
   add("lesson.present-back", "Step before, of the lesson that is presented", -1, ImGuiKey_LeftArrow, true);
+  // Presented, a question is answered by keys: letters choose, Enter locks what was chosen, or reveals.
+  for (std::size_t i = 0; i < kLettered; ++i) {
+    const std::string letter(1, static_cast<char>('A' + i));
+    tools.commands.add({.id = "lesson.choose-" + letter,
+                        .category = "Lessons",
+                        .label = "Choose " + letter + " in the lesson that is presented",
+                        .run = [this, i] { progress.answers[waiting.key].text = std::to_string(i); },
+                        .shortcut = static_cast<ImGuiKey>(ImGuiKey_A + static_cast<int>(i)),
+                        .enabled = [this, i] { return presented() && asks() && i < waiting.choices; },
+                        .in_menu = false});
+  }
+  tools.commands.add({.id = "lesson.reveal",
+                      .category = "Lessons",
+                      .label = "Answer of the lesson that is presented",
+                      .run =
+                          [this] {
+                            progress.answers[waiting.key].locked = true;
+                            save_lesson_progress(progress, settings);
+                          },
+                      .shortcut = ImGuiKey_Enter,
+                      .enabled = [this] { return presented() && asks(); },
+                      .in_menu = false});
+  tools.commands.add(
+      {.id = "lesson.open",
+       .category = "Lessons",
+       .label = "Open lesson",
+       .run =
+           [this, &commands = tools.commands] {
+             current.reset();
+             commands.invoke("panel.lessons");
+           },
+       .detail = [] { return std::string("the list, or a lesson's name behind it: complexity"); },
+       .take =
+           [this, &commands = tools.commands](const std::string& name) {
+             if (open_named(name)) commands.invoke("panel.lessons");
+           }});
   tools.commands.add({.id = "lesson.notes",
                       .category = "Lessons",
                       .label = "Notes for the lecturer",
@@ -769,6 +846,36 @@ void LessonsState::keep(const lesson::Lesson& mission, lesson::Tier tier) {
   if (!is_new && known->second >= tier) return;
   known->second = tier;
   save_lesson_progress(progress, settings);
+}
+
+void LessonsState::keep(const std::string& series, const GrowthByName& growths) {
+  GrowthByName& known = progress.growth[series];
+  if (known == growths || growths.empty()) return;
+  known = growths;
+  save_lesson_progress(progress, settings);
+}
+
+std::string LessonsState::place_of(const std::string& lesson, std::size_t at) {
+  return lesson + "/" + std::to_string(at);
+}
+
+void LessonsState::take_runs() {
+  const lesson::MeasuredRuns* const found = runs.result();
+  if (!found || found == taken_runs) return;
+  taken_runs = found;
+  if (found->empty()) return;
+  const std::string id = runs.request().file.stem().string();
+  const std::size_t at = runs.request().step;
+  measured[place_of(id, at)] = std::make_shared<const lesson::MeasuredRuns>(*found);
+  if (!runs.progress().running) keep_runs(*found, runs_folder(), id, at);
+}
+
+std::shared_ptr<const lesson::MeasuredRuns> LessonsState::measured_of(const lesson::Lesson& lesson,
+                                                                      std::size_t at) {
+  if (!lesson::measurement_of(lesson.steps[at])) return nullptr;
+  auto& known = measured[place_of(lesson.id, at)];
+  if (!known) known = std::make_shared<const lesson::MeasuredRuns>(kept_runs(runs_folder(), lesson.id, at));
+  return known;
 }
 
 int score_of(const LessonProgress& progress) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/jobs/lesson_runs.h"
 #include "app/gui/panels/lessons_film.h"
 #include "app/gui/panels/lessons_series.h"
 #include "app/gui/panels/panels.h"
@@ -19,8 +20,8 @@ namespace app::gui {
 struct LessonRequest {
   std::shared_ptr<const lesson::Lesson> lesson;
   std::size_t step = 0;
-  std::optional<sim::Scenario> scenario;             // empty: as the step begins
-  std::shared_ptr<const sim::Report> measured = {};  // a run of the scenario; null: none
+  std::optional<sim::Scenario> scenario;                      // empty: as the step begins
+  std::shared_ptr<const lesson::MeasuredRuns> measured = {};  // what the step measured; null: nothing
   bool operator==(const LessonRequest&) const = default;
 };
 
@@ -37,6 +38,7 @@ struct LessonAnswer {
 struct LessonProgress {
   std::map<std::string, std::size_t> steps;     // of a lesson: those that were seen
   std::map<std::string, lesson::Tier> tiers;    // of a mission: the best that was reached
+  std::map<std::string, GrowthByName> growth;   // that was measured, by the series set
   std::map<std::string, LessonAnswer> answers;  // "cost-of-a-step/0/2": lesson, step, block
 };
 // Of missions: a point for bronze, two for silver, three for gold.
@@ -52,6 +54,12 @@ struct LessonsState {
   void go_to(std::size_t step);
   // What a mission's step came to: kept where it is better than before.
   void keep(const lesson::Lesson& mission, lesson::Tier tier);
+  void keep(const std::string& series, const GrowthByName& growths);
+  // Of steps that measure: takes over what their runs found, and keeps it.
+  void take_runs();
+  std::shared_ptr<const lesson::MeasuredRuns> measured_of(const lesson::Lesson& lesson, std::size_t at);
+  static std::string place_of(const std::string& lesson, std::size_t at);  // "cost-of-a-step/0"
+  std::filesystem::path runs_folder() const { return settings.empty() ? settings : settings / "lessons"; }
   // To the step so many on; presented, past the last to the next lesson of the chapter, and so backwards.
   void walk(int steps);
   bool can_walk(int steps) const;
@@ -70,9 +78,11 @@ struct LessonsState {
   };
   Study<LessonRequest, LessonView>& study;
   GrowthStudy& growth;
+  LessonRunStudy& runs;
   std::string executable;
-  std::map<std::string, GrowthByName> measured_growth;  // by the series set
-  std::map<std::string, FilmPlayer> players;            // by the place in a lesson, as answers
+  std::map<std::string, std::shared_ptr<const lesson::MeasuredRuns>> measured;  // by place_of()
+  const lesson::MeasuredRuns* taken_runs = nullptr;                             // the last that runs had
+  std::map<std::string, FilmPlayer> players;  // by the place in a lesson, as answers
   std::filesystem::path settings;
   std::vector<Entry> entries;                  // by chapter
   std::vector<std::filesystem::path> folders;  // that lessons are of; what is written later shows, too
@@ -84,6 +94,13 @@ struct LessonsState {
   bool large_type = false, notes = false;
   int presented_in = -2;  // the last frame in which it stood alone on the screen
   bool presented() const { return ImGui::GetFrameCount() - presented_in <= 1; }
+  // The question that what stands behind it waits for, as it was drawn last.
+  struct Waiting {
+    std::string key;  // of the progress's answers
+    std::size_t choices = 0;
+    int frame = -2;
+  } waiting;
+  bool asks() const { return ImGui::GetFrameCount() - waiting.frame <= 1; }
   std::size_t hints_shown = 0;
   LessonProgress progress;
   std::chrono::steady_clock::time_point next_look;

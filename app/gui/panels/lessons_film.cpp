@@ -14,9 +14,10 @@ namespace {
 using lesson::Film;
 using lesson::FilmKind;
 
-constexpr double kSeconds = 10;        // that a film is played in, whatever it takes on the machine
-constexpr float kOfScreen = 0.32f;     // no higher: its button and its sentence stand below
-constexpr float kStillToCome = 0.22f;  // how strong is what lies after the moment
+constexpr double kSeconds = 10;             // that a film is played in, whatever it takes on the machine
+constexpr float kOfScreen = 0.32f;          // no higher: its button and its sentence stand below
+constexpr float kStillToCome = 0.22f;       // how strong is what lies after the moment
+constexpr int kModel = lesson::kProposals;  // whose a token is that nobody proposed
 constexpr float kRow = 24, kLeastRow = 5, kMostRows = 300, kCurve = 190, kRing = 270, kBlocks = 190;
 
 // As many hues as there are micro-batches, shards or sequences; backward passes are darker.
@@ -40,6 +41,11 @@ float height_of(const Film& film) {
       return kRing;
     case FilmKind::cache:
       return kBlocks;
+    case FilmKind::experts:
+    case FilmKind::tiles:
+      return kRing;
+    case FilmKind::draft:
+      return 4 * kRow + 28;
   }
   return kCurve;
 }
@@ -210,6 +216,122 @@ struct Canvas {
                   number, {.5f, .5f});
     }
   }
+
+  float widest(const std::vector<std::string>& words) const {
+    float width = 0;
+    for (const std::string& word : words)
+      width = std::max(width, text_size_of(look, TextRole::caption, word).x);
+    return width;
+  }
+
+  // Where tokens come from on the left, their experts' devices on the right, and between them who travels.
+  void experts() const {
+    const float names = widest(film.rows) + look.px(10),
+                height = (most.y - least.y) / static_cast<float>(film.rows.size());
+    const float home = least.x + names, away = least.x + names + (most.x - least.x - names) * .42f;
+    const float dot = std::clamp(height * .12f, look.px(1.5f), look.px(4));
+    const auto y = [&](std::size_t row) { return least.y + height * (static_cast<float>(row) + .5f); };
+    double longest = 0;
+    for (const Film::Span& span : film.spans) longest = std::max(longest, span.end - span.start);
+    for (const Film::Span& span : film.spans) {
+      const ImU32 color = color_of(c(), span.of, film.holders, false);
+      draw_text(list, look, TextRole::caption, {least.x, y(span.row)}, c().dim, film.rows[span.row],
+                {0, .5f});
+      list->AddCircleFilled({home, y(span.row)}, look.px(4), color);
+      const float width = (most.x - away) * static_cast<float>((span.end - span.start) / longest);
+      const float done =
+          static_cast<float>(std::clamp((now - span.start) / (span.end - span.start), 0.0, 1.0));
+      const ImVec2 from = {away, y(span.row) - height * .36f},
+                   to = {away + width, y(span.row) + height * .36f};
+      list->AddRectFilled(from, to, with_alpha(color, kStillToCome), look.px(2));
+      list->AddRectFilled(from, {from.x + width * done, to.y}, color, look.px(2));
+      if (height > text_size_of(look, TextRole::caption, "x").y * .9f)
+        draw_text(list, look, TextRole::caption, {away + look.px(6), y(span.row)},
+                  done > .5f ? text_on(color) : c().text,
+                  fitted(look, TextRole::caption, span.name, width - look.px(10)), {0, .5f});
+    }
+    for (std::size_t i = 0; i < film.flights.size(); ++i) {
+      const Film::Flight& flight = film.flights[i];
+      if (now < flight.start || now >= flight.end) continue;
+      const bool out = flight.start == 0;  // else they come back
+      // They set out one after the other, so that they can be told apart.
+      const float late = .35f * static_cast<float>(i % 13) / 13;
+      const float gone = std::clamp(
+          (static_cast<float>((now - flight.start) / (flight.end - flight.start)) - late) / (1 - .35f), 0.f,
+          1.f);
+      const std::size_t owner = out ? flight.from : flight.to;
+      const float left = out ? gone : 1 - gone;
+      list->AddCircleFilled(
+          {home + (away - home) * left, y(flight.from) + (y(flight.to) - y(flight.from)) * gone}, dot,
+          color_of(c(), static_cast<int>(owner), film.holders, false));
+    }
+  }
+
+  // Who works when; the text as it is known, and as it would be without a draft.
+  void draft() const {
+    const std::vector<std::string> lines = {film.rows[0], film.rows[1], "text", "without a draft"};
+    const float left = least.x + std::min(widest(lines) + look.px(8), (most.x - least.x) * .4f),
+                line = (most.y - least.y - look.px(12)) / 4;
+    const float below = least.y + 2 * line + look.px(12);
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      draw_text(list, look, TextRole::caption,
+                {least.x, (i < 2 ? least.y : below - 2 * line) + line * (static_cast<float>(i) + .5f)},
+                c().dim, fitted(look, TextRole::caption, lines[i], left - least.x - look.px(4)), {0, .5f});
+    rows(left, most.x, least.y, least.y + 2 * line, false);
+    for (const Film::Span& span : film.spans)
+      if (span.back && span.end <= now) {  // refused
+        const float middle = (x(span.start, left, most.x) + x(span.end, left, most.x)) / 2;
+        draw_text(list, look, TextRole::caption, {middle, least.y + line / 2}, c().bad, "\u00D7", {.5f, .5f});
+      }
+    moment(left, most.x, least.y, most.y);
+    const float cell = std::min(line - look.px(4), (most.x - left) / static_cast<float>(film.written.size()));
+    const auto box = [&](std::size_t i, float top, ImU32 color) {
+      const ImVec2 from = {left + cell * static_cast<float>(i), top + look.px(2)};
+      list->AddRectFilled(from, {from.x + cell - look.px(2), from.y + std::min(cell, line - look.px(4))},
+                          color, look.px(2));
+    };
+    for (std::size_t i = 0; i < film.written.size(); ++i) {
+      if (film.written[i].time <= now)
+        box(i, below,
+            film.written[i].proposed ? color_of(c(), 0, film.holders, false)
+                                     : color_of(c(), kModel, film.holders, false));
+      if (static_cast<double>(i + 1) * film.plain_token <= now) box(i, below + line, c().mute);
+    }
+  }
+
+  // Tiles of scores: the one that a row of queries works on is there, those before it are no more. Beside
+  // them the part of the softmax's sum that each row knows.
+  void tiles() const {
+    const auto count = static_cast<float>(film.rows.size());
+    const float side = std::min((most.y - least.y) / count, (most.x - least.x) * .62f / count);
+    const float bars = least.x + side * count + look.px(14), gap = side > look.px(5) ? look.px(1) : 0;
+    for (std::size_t i = 0; i < film.spans.size(); ++i) {
+      const Film::Span& span = film.spans[i];
+      const ImVec2 from = {least.x + side * static_cast<float>(span.of),
+                           least.y + side * static_cast<float>(span.row)};
+      const ImVec2 to = {from.x + side - gap, from.y + side - gap};
+      const ImU32 color = color_of(c(), span.of, film.holders, false);
+      if (span.start <= now && now < span.end)
+        list->AddRectFilled(from, to, color);
+      else if (span.end <= now)
+        list->AddRect(from, to, with_alpha(color, .5f));
+      else
+        list->AddRectFilled(from, to, with_alpha(c().mute, kStillToCome));
+    }
+    // After the last tile of a row its sum is whole.
+    std::vector<Film::Softmax> end(film.rows.size()), known(film.rows.size());
+    for (std::size_t i = 0; i < film.spans.size(); ++i) {
+      end[film.spans[i].row] = film.softmax[i];
+      if (film.spans[i].start <= now) known[film.spans[i].row] = film.softmax[i];
+    }
+    for (std::size_t row = 0; row < film.rows.size(); ++row) {
+      const double share = known[row].sum * std::exp(known[row].maximum - end[row].maximum) / end[row].sum;
+      const float top = least.y + side * static_cast<float>(row), width = most.x - bars;
+      list->AddRectFilled({bars, top}, {bars + width, top + side - gap}, with_alpha(c().mute, kStillToCome));
+      list->AddRectFilled({bars, top}, {bars + width * static_cast<float>(share), top + side - gap},
+                          c().predicted);
+    }
+  }
 };
 
 }  // namespace
@@ -226,6 +348,12 @@ void draw_film_at(ImDrawList* list, const Look& look, const Film& film, double s
       return canvas.ring();
     case FilmKind::cache:
       return canvas.cache();
+    case FilmKind::experts:
+      return canvas.experts();
+    case FilmKind::draft:
+      return canvas.draft();
+    case FilmKind::tiles:
+      return canvas.tiles();
   }
 }
 
@@ -286,12 +414,18 @@ Figure figure_of(const Film& film, const Palette& palette) {
     // Passes by their kind, what goes round and what sequences hold by whose it is.
     const Pass pass = span.of < 0 ? Pass::optimizer : span.back ? Pass::backward : Pass::forward;
     const bool by_pass = film.kind == FilmKind::pipeline;
+    const std::string in_legend = film.kind == FilmKind::draft     ? (span.row == 1 ? "verified"
+                                                                      : span.back   ? "refused"
+                                                                                    : "accepted")
+                                  : film.kind == FilmKind::experts ? "device " + std::to_string(span.of)
+                                                                   : span.name;
     static constexpr std::string_view kPassNames[] = {"forward", "backward", "", "", "optimizer"};
-    timeline.spans.push_back({span.row, span.name,
-                              by_pass ? std::string(kPassNames[static_cast<std::size_t>(pass)]) : span.name,
-                              by_pass ? palette.passes[static_cast<std::size_t>(pass)]
-                                      : color_of(palette, span.of, film.holders, span.back),
-                              span.start, span.end});
+    timeline.spans.push_back(
+        {span.row, span.name, by_pass ? std::string(kPassNames[static_cast<std::size_t>(pass)]) : in_legend,
+         by_pass ? palette.passes[static_cast<std::size_t>(pass)]
+                 : color_of(palette, film.kind == FilmKind::draft && span.row == 0 ? 0 : span.of,
+                            film.holders, span.back),
+         span.start, span.end});
   }
   return {film.title, std::move(timeline)};
 }

@@ -4,8 +4,11 @@
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <variant>
 
 #include "app/gui/jobs/child_process.h"
+#include "app/gui/jobs/progress_words.h"
+#include "sim/report/events.h"
 
 namespace app::gui {
 
@@ -29,11 +32,36 @@ GrowthByName growth_from_json(std::string_view json) {
   return growths;
 }
 
+std::string growth_to_json(const GrowthByName& growths) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& [name, growth] : growths) {
+    nlohmann::json one = nlohmann::json::object();
+    const auto put = [&](const char* key, std::optional<double> exponent) {
+      if (exponent) one[key] = *exponent;
+    };
+    put("time_predicted", growth.time_predicted);
+    put("time_measured", growth.time_measured);
+    put("memory_predicted", growth.memory_predicted);
+    put("memory_measured", growth.memory_measured);
+    all.push_back({{"name", name}, {"growth", std::move(one)}});
+  }
+  return nlohmann::json{{"series", std::move(all)}}.dump();
+}
+
 GrowthByName measure_growth(const SeriesQuestion& question, const GrowthStudy::Course& course) {
   std::string json;
   run_to_end(
-      {question.executable, "measure", question.series, "--format", "json"},
-      [&json](std::string_view line) { json.append(line).append("\n"); }, [&] { return course.stopped(); });
+      {question.executable, "measure", question.series, "--stream"},
+      [&](std::string_view line) {
+        try {
+          const sim::Event event = sim::event_from_ndjson(line);
+          if (const auto* progress = std::get_if<sim::ProgressEvent>(&event))
+            course.report(progress->done, progress->of, words_of(*progress));
+        } catch (const std::exception&) {  // the result, which is no event, stands in the last line
+          json = line;
+        }
+      },
+      [&] { return course.stopped(); });
   if (course.stopped()) return {};
   return growth_from_json(json);
 }
