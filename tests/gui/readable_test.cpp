@@ -60,6 +60,21 @@ TEST_CASE("no text of any panel is cut off or lies on another, at three sizes an
     }
 }
 
+TEST_CASE("what offers runs of this machine is not cut off in a sweep's panel, however narrow") {
+  // The program is there, so that runs are offered; none is started.
+  tests::NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), kSizes[0], {},
+                             "/bin/true");
+  desktop.shell().commands().invoke("panel.sweep");
+  for (const ImVec2 size : {kSizes[0], ImVec2(1600, 1000), kSizes[1]}) {
+    desktop.resize(size);
+    desktop.settle_studies();
+    CAPTURE(size.x);
+    CHECK(desktop.says("Measure here"));
+    desktop.frame();
+    check_text();
+  }
+}
+
 TEST_CASE("no text is cut off or lies on another, of 300 random scenarios at random sizes") {
   tests::NullDesktop desktop(tests::small_scenario(), kSizes[0]);
   Shell& shell = desktop.shell();

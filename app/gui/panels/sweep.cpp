@@ -260,13 +260,21 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
                                    : linear_axis(title, most, unit));
   if (!chart) return;
   const auto place = [&](const SweepPoint& p) { return ChartPoint{p.value, p.*metric.value}; };
+  // Where a doubling has little room its quarters are the line's alone.
+  constexpr float kRoomForQuarters = 60;
+  const bool all_dots = size.x > look.px(kRoomForQuarters) * static_cast<float>(std::log2(to / from));
+  const auto is_doubling = [&, now = field.number(context.scenario)](double value) {
+    const double doublings = std::log2(value / now);
+    return doublings == std::round(doublings);
+  };
   for (std::size_t i = 0; i < all.curves.size(); ++i) {
     const SweepCurve& curve = all.curves[i];
     const ImU32 color = curve_color(look, all, i);
     std::vector<ChartPoint> line;
     for (const SweepPoint& p : curve.points) line.push_back(place(p));
     chart.line(line, color, Stroke::dashed, 1.8f);
-    for (const SweepPoint& p : curve.points) chart.dot(place(p), p.memory > capacity ? c.bad : color);
+    for (const SweepPoint& p : curve.points)
+      if (all_dots || is_doubling(p.value)) chart.dot(place(p), p.memory > capacity ? c.bad : color);
     // The last point that is in sight.
     const auto seen = std::find_if(line.rbegin(), line.rend(),
                                    [&](const ChartPoint& p) { return !is_memory || p.y < 2 * capacity; });
@@ -317,6 +325,8 @@ void draw_measuring(const Context& context, const sim::AnyField& field) {
   MeasuredSweepStudy& study = state.measuring;
   if (state.executable.empty()) return;
   ImGui::SameLine(0, look.px(12));
+  if (ImGui::GetContentRegionAvail().x < text_size_of(look, TextRole::body, "Measure here").x + look.px(24))
+    ImGui::NewLine();
   if (study.progress().running) {
     if (primary_button(look, "Stop", look.color().bad)) study.cancel();
     ImGui::SameLine();

@@ -8,7 +8,9 @@
 namespace app::gui {
 namespace {
 
-constexpr double kMargin = 1.06;  // of an axis beyond what is shown
+constexpr double kMargin = 1.06;                     // of an axis beyond what is shown
+constexpr float kBetweenTicks = 90;                  // points, of the axis below
+constexpr float kLeftOfPlot = 70, kRightOfPlot = 8;  // points, at least
 
 }  // namespace
 
@@ -30,7 +32,7 @@ Chart::Chart(const Look& look, const char* id, ImVec2 size, ChartAxis x, ChartAx
           ImPlot::BeginPlot(id, size, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame | ImPlotFlags_NoInputs);
   if (!open_) return;
   name_axes(look, x_.label, y_.label, size);
-  set_up(ImAxis_X1, x_, size.x / look.px(90));
+  set_up(ImAxis_X1, x_, size.x / look.px(kBetweenTicks));
   set_up(ImAxis_Y1, y_, size.y / look.px(44));
   ImPlot::SetupFinish();
   list_ = ImPlot::GetPlotDrawList();
@@ -51,6 +53,16 @@ void Chart::set_up(ImAxis axis, const ChartAxis& of, float wanted) {
   const auto seen = [&](double place) { return place >= low && place <= high; };
   if (of.logarithmic && std::count_if(places.begin(), places.end(), seen) < 2)
     places = round_ticks(low, high, count);
+  // What is written below a tick near the right end would be cut off.
+  const float width = wanted * look_.px(kBetweenTicks) - look_.px(kLeftOfPlot);
+  const auto share = [&](double place) {
+    return of.logarithmic ? std::log(place / low) / std::log(high / low) : (place - low) / (high - low);
+  };
+  if (axis == ImAxis_X1)
+    std::erase_if(places, [&](double place) {
+      const float half = text_size_of(look_, TextRole::caption, tick_label(place)).x / 2;
+      return seen(place) && static_cast<float>(1 - share(place)) * width + look_.px(kRightOfPlot) < half;
+    });
   for (double& place : places) place *= of.unit.size;
   if (!places.empty()) ImPlot::SetupAxisTicks(axis, places.data(), static_cast<int>(places.size()));
 }
