@@ -78,8 +78,8 @@ void each_run(const TensorPart& part, Visit visit) {
 
 }  // namespace
 
-void TensorPart::take(std::span<const float> whole, std::span<float> part) const {
-  std::fill(part.begin(), part.end(), 0.0f);
+void TensorPart::take(std::span<const float> whole, std::span<float> part, float padding) const {
+  std::fill(part.begin(), part.end(), padding);
   each_run(*this, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
     std::copy_n(whole.begin() + from, n, part.begin() + to);
   });

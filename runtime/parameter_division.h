@@ -1,7 +1,7 @@
 // Which part of a parameter a rank holds: of experts those of its place in expert parallelism, of all that
 // tensor parallelism divides: rows of what is divided by outputs, columns of what
 // is divided by inputs (Shoeybi et al. 2019, arXiv 1909.08053, section 3). Shapes are those of
-// sim/plan/README.md. Moments and master copies are divided as their parameter.
+// sim/plan/README.md. Moments and master copies of its shape are divided as their parameter.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -25,7 +25,7 @@ struct TensorPart {
   std::int64_t length = 0;  // rows or columns of the part; beyond the runs it is padding
 
   std::int64_t elements() const { return length * (by_columns ? rows : columns); }
-  void take(std::span<const float> whole, std::span<float> part) const;  // padding becomes zero
+  void take(std::span<const float> whole, std::span<float> part, float padding = 0) const;
   void put(std::span<const float> part, std::span<float> whole) const;
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "kernels/adam_8bit.h"
 #include "runtime/error.h"
 #include "runtime/formats/float_formats.h"
 #include "runtime/initial_values.h"
@@ -121,6 +122,26 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
   }
 }
 
+// Adafactor's means, Muon's products and the blocks of moments in 8 bits that share a scale are those of
+// whole tensors, which ranks that divide data, sequences or layers have.
+void require_whole_tensors(const sim::Scenario& scenario) {
+  const sim::Optimizer optimizer = scenario.workload.optimizer;
+  const sim::Strategy& s = scenario.strategy;
+  if (scenario.workload.task != sim::Task::train ||
+      (optimizer != sim::Optimizer::adafactor && optimizer != sim::Optimizer::adamw_8bit &&
+       optimizer != sim::Optimizer::muon))
+    return;
+  const auto refuse = [&](const char* field, int value, int accepted) {
+    if (value != accepted)
+      throw NoDevice(std::string(sim::name(optimizer)) + " works on whole tensors here; strategy." + field +
+                     " is " + std::to_string(value) + ", it must be " + std::to_string(accepted) +
+                     ", or workload.optimizer adamw, sgd or lion");
+  };
+  refuse("tensor_parallel", s.tensor_parallel, 1);
+  refuse("expert_parallel", s.expert_parallel, 1);
+  refuse("zero_stage", s.devices() > 1 ? s.zero_stage : 0, 0);
+}
+
 // What of a strategy no executor here carries out.
 void require_strategy(const sim::Scenario& scenario, const Device& device) {
   const sim::Strategy& s = scenario.strategy;
@@ -166,13 +187,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (scenario.workload.expert_capacity_factor > 0)
     throw NoDevice(
         "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");
-  // Its means, and the blocks that share a scale, are those of whole matrices.
-  const sim::Optimizer optimizer = scenario.workload.optimizer;
-  if (scenario.workload.task == sim::Task::train && scenario.strategy.devices() > 1 &&
-      (optimizer == sim::Optimizer::adafactor || optimizer == sim::Optimizer::adamw_8bit ||
-       optimizer == sim::Optimizer::muon))
-    throw NoDevice(std::string(sim::name(optimizer)) +
-                   " runs here on one rank; over several workload.optimizer must be adamw, sgd or lion");
+  require_whole_tensors(scenario);
   require_strategy(scenario, device);
   const std::span<const sim::DType> dtypes = device.dtypes();
   if (!contains(dtypes, scenario.workload.dtype))
@@ -275,10 +290,20 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
   Part part;
   part.of_tensor =
       part_of_parameter(plan_.scenario.model, parameter_of(whole), parameter_place(plan_.scenario, rank));
+  const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(plan_.find(buffer.name))];
+  // Of states with fewer elements than their parameter, a number a row, a column or a block, ranks have all,
+  // and at the end those of what pads the vocabulary.
+  const std::vector<sim::Buffer>& buffers = whole_plan().buffers;
+  if (part.of_tensor && buffer.parameter != sim::kNoBuffer &&
+      buffer.elements({}) < buffers[static_cast<std::size_t>(buffer.parameter)].elements({})) {
+    part.of_tensor = TensorPart{.rows = buffer.elements({}),
+                                .columns = 1,
+                                .runs = {{0, buffer.elements({})}},
+                                .length = here.elements({})};
+  }
   part.elements =
       part.of_tensor ? static_cast<std::size_t>(part.of_tensor->elements()) : whole_elements_of(whole);
   part.count = part.elements;
-  const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(plan_.find(buffer.name))];
   if (here.shard_group < 0) return part;
   const std::vector<std::int32_t> ranks =
       sim::members_of(strategy, plan_.groups[static_cast<std::size_t>(here.shard_group)], rank);
@@ -289,6 +314,20 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
   return part;
 }
 
+namespace {
+
+// An optimizer's states in 8 bits cross to the host as the numbers of their codes.
+bool is_coded_state(const sim::Buffer& buffer) {
+  return buffer.buffer_class == sim::BufferClass::optimizer && sim::bits(buffer.dtype) == 8;
+}
+
+// What crosses to the host for a zero.
+float zero_of(const sim::Buffer& buffer) {
+  return is_coded_state(buffer) && buffer.name.starts_with("moment1.") ? kernels::kMomentZero<true> : 0;
+}
+
+}  // namespace
+
 void Run::write_part(InstanceName whole, std::span<const float> values) {
   const InstanceName here = own(whole);
   if (here.buffer == sim::kNoBuffer) return;
@@ -296,7 +335,7 @@ void Run::write_part(InstanceName whole, std::span<const float> values) {
   std::vector<float> of_tensor;
   if (part.of_tensor) {
     of_tensor.resize(part.elements);
-    part.of_tensor->take(values, of_tensor);
+    part.of_tensor->take(values, of_tensor, zero_of(plan_.buffers[static_cast<std::size_t>(here.buffer)]));
     values = of_tensor;
   }
   if (part.count == part.elements) return write_values(here, values);
@@ -367,15 +406,6 @@ bool Run::write_stored(InstanceName name, const auto& store) {
   write(beside, std::span<const std::byte>(scales), name.layer);
   return true;
 }
-
-namespace {
-
-// An optimizer's states in 8 bits cross to the host as the numbers of their codes.
-bool is_coded_state(const sim::Buffer& buffer) {
-  return buffer.buffer_class == sim::BufferClass::optimizer && sim::bits(buffer.dtype) == 8;
-}
-
-}  // namespace
 
 void Run::write_values(InstanceName name, std::span<const float> values) {
   const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];

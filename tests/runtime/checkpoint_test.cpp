@@ -225,6 +225,31 @@ TEST_CASE(
   CHECK(frozen > 0);
 }
 
+TEST_CASE(
+    "A run that is resumed is equal bit by bit with each optimizer, also where the vocabulary is padded") {
+  const TemporaryFolder folder;
+  tests::write_tokens(folder.path());
+  sim::Scenario s = scenario();
+  s.model.vocab_size = 301;
+  REQUIRE(s.implementation.vocabulary_multiple > 1);
+  for (const sim::Optimizer optimizer : {sim::Optimizer::sgd, sim::Optimizer::lion, sim::Optimizer::muon,
+                                         sim::Optimizer::adafactor, sim::Optimizer::adamw_8bit}) {
+    CAPTURE(sim::name(optimizer));
+    s.workload.optimizer = optimizer;
+    runtime::TrainSettings settings = settings_in(folder.path());
+    settings.schedule = runtime::LearningRateSchedule::constant;
+    const auto run = [&] { return runtime::train(s, tests::drawn(s.model), settings, {}, {}); };
+    const double whole = run().steps.back().loss;
+    fs::remove_all(settings.checkpoint);
+    settings.steps = kSteps / 2;
+    run();
+    settings.steps = kSteps;
+    settings.resume = true;
+    CHECK(run().steps.back().loss == whole);
+    fs::remove_all(settings.checkpoint);
+  }
+}
+
 TEST_CASE("Only the newest step's files stay in the folder") {
   const TemporaryFolder folder;
   tests::write_tokens(folder.path());

@@ -124,6 +124,37 @@ TEST_CASE("In bf16 the losses of several ranks are one rank's as far as 8 bits s
   }
 }
 
+TEST_CASE("Optimizers of whole tensors train on ranks that divide data, sequences or layers as on one") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder);
+  sim::Model model = tests::small_llama();
+  model.num_hidden_layers = 4;
+  model.vocab_size = 301;
+  sim::Scenario s = tests::training(model, 16, 1, 4);
+  on_node_of_eight(s);
+  for (const sim::Optimizer optimizer :
+       {sim::Optimizer::muon, sim::Optimizer::adafactor, sim::Optimizer::adamw_8bit}) {
+    CAPTURE(sim::name(optimizer));
+    s.workload.optimizer = optimizer;
+    for (const auto& [data, pipeline, context] :
+         {std::tuple{2, 1, 1}, std::tuple{1, 2, 1}, std::tuple{1, 1, 2}, std::tuple{2, 2, 1}}) {
+      s.strategy = {};
+      s.strategy.data_parallel = data;
+      s.strategy.pipeline_parallel = pipeline;
+      s.strategy.context_parallel = context;
+      check_equal(s, settings);
+    }
+    s.strategy = {};
+    s.strategy.tensor_parallel = 2;
+    CHECK_THROWS_WITH(train_on_ranks(s, settings),
+                      contains("works on whole tensors here; strategy.tensor_parallel is 2"));
+  }
+  s.strategy = {};
+  s.strategy.data_parallel = 2;
+  s.strategy.zero_stage = 1;
+  CHECK_THROWS_WITH(train_on_ranks(s, settings), contains("strategy.zero_stage is 1, it must be 0"));
+}
+
 TEST_CASE("Experts to whom more rows come than the plan provides for say how many would do") {
   const TemporaryFolder folder;
   sim::Scenario s = tests::training(tests::small_experts(), 16, 1, 4);
