@@ -117,7 +117,7 @@ LayerSort Model::sort_of_layer(std::int64_t layer) const {
 
 std::int64_t Model::layers_of(LayerSort sort) const {
   if (!is_hybrid()) return sort == LayerSort::whole ? num_hidden_layers : 0;
-  const std::int64_t named = std::min(num_hidden_layers, std::ssize(hybrid_override_pattern));
+  const std::int64_t named = std::min<std::int64_t>(num_hidden_layers, std::ssize(hybrid_override_pattern));
   std::int64_t n = sort == LayerSort::whole ? num_hidden_layers - named : 0;  // beyond the pattern
   for (std::int64_t l = 0; l < named; ++l) n += sort_of_layer(l) == sort;
   return n;
