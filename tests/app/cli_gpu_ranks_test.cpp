@@ -105,6 +105,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("Optimizers of whole tensors train on GPUs that divide data or layers as on one") {
+  const Folder folder;
+  const std::string optimizer = GENERATE("adafactor", "adamw_8bit");
+  const Environment environment(folder, RIDGEPOINT_FAKE_NCCL, 2);
+  const auto steps_of = [&](Arguments more) {
+    more.insert(more.end(), {"--dtype", "fp32", "--optimizer", optimizer, "--format", "json"});
+    return report_of(train(more, "2")).at("steps");
+  };
+  const json one = steps_of({});
+  for (const Arguments& degrees : {Arguments{"--dp", "2"}, Arguments{"--pp", "2"}}) {
+    CAPTURE(optimizer, degrees);
+    const json several = steps_of(degrees);
+    for (std::size_t i = 0; i < 2; ++i)
+      for (const char* const what : {"loss", "grad_norm"})
+        CHECK(several[i][what].get<double>() == Approx(one[i][what].get<double>()).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("Steps of ranks that exchange by NCCL are replayed, exchanges with them") {
   const Folder folder;
   const Environment environment(folder, RIDGEPOINT_FAKE_NCCL, 2);
