@@ -50,7 +50,7 @@ bool is_tried(const std::vector<std::string>& words) {
                                                "tour",  "screenshot", "generate"};
   return words.front() == "ridgepoint" && !long_ones.contains(words.at(1)) && !has(words, "gpt2-124m") &&
          !has(words, "smollm2-135m-instruct") && !has(words, "./hugging_face_folder") &&
-         !has(words, "--measure") &&  // a calibration goes before it
+         !has(words, "--measure") &&                                // a calibration goes before it
          !(has(words, "--handout") && app::panel_names().empty());  // nothing draws its pictures then
 }
 

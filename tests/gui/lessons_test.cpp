@@ -235,6 +235,24 @@ TEST_CASE("presented, a question is answered by keys: a letter chooses and Enter
 }
 
 TEST_CASE(
+    "an answer that is revealed by Enter leaves the arrows to the lesson, where a number was asked for, "
+    "too") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1280, 720});
+  auto& state = desktop.state<LessonsState>();
+  REQUIRE(desktop.shell().commands().invoke("lesson.open=memory-of-training"));
+  desktop.settle_studies();
+  desktop.settle_studies();
+  desktop.shell().commands().invoke("maximise.lessons");
+  desktop.press(ImGuiKey_F11);
+  desktop.settle_studies();
+  desktop.press(ImGuiKey_Enter);
+  desktop.frames(3);
+  CHECK(desktop.says("The answer is 16"));
+  desktop.press(ImGuiKey_RightArrow);
+  CHECK(state.step == 1);
+}
+
+TEST_CASE(
     "what a step measured is kept between starts, and shown beside the prediction of the same scenario "
     "alone") {
   const TemporaryFolder folder;

@@ -384,14 +384,16 @@ class StepView {
   }
 
   void typed(const lesson::ShownQuestion& q, LessonAnswer& answer) {
-    ImGui::BeginDisabled(answer.locked);
+    // No field any more, which would keep the keyboard: Enter that reveals also goes to what has the focus.
+    if (answer.locked) {
+      if (!answer.text.empty()) text(look_, TextRole::number, c_.dim, answer.text);
+      return;
+    }
     ImGui::SetNextItemWidth(look_.px(160));
     const bool entered = ImGui::InputTextWithHint("##answer", hint(q).c_str(), &answer.text,
                                                   ImGuiInputTextFlags_EnterReturnsTrue);
     ImGui::SameLine();
-    const bool pressed = !answer.locked && primary_button(look_, "Lock in", c_.predicted);
-    ImGui::EndDisabled();
-    if (answer.locked) return;
+    const bool pressed = primary_button(look_, "Lock in", c_.predicted);
     std::string problem;
     const bool understood = number_of(q, answer.text, problem).has_value();
     if ((entered || pressed) && understood) lock(answer);
