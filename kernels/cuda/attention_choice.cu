@@ -62,8 +62,6 @@ void AttentionKernels::forward(const Context& context, Tensor out, float* lse, C
                                AttentionShape s, const AttentionMask& mask) {
   const auto flash = [&] { attention_flash_forward(context, out, lse, qkv, s, mask); };
   const auto hopper = [&] { attention_hopper_forward(context, out, lse, qkv, s, mask); };
-  // Hopper's begin their softmax without a sink: hopper_takes() says no where there is one. Backward passes
-  // know of sinks by lse and out alone, and take Hopper's as ever.
   const bool can = has_warpgroup_products_ && hopper_takes(qkv.type, s, mask);
   const Key key{0, static_cast<std::int64_t>(qkv.type), s.B, s.T, s.H, s.G, s.D, mask.causal};
   can&& takes_hopper(context, key, {out.data, out.type}, s.B * s.T * s.H * s.D, flash, hopper) ? hopper()

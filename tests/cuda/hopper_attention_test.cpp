@@ -63,6 +63,52 @@ TEST_CASE("attention by warpgroups is as accurate as plain attention, whatever t
     }
 }
 
+TEST_CASE("attention by warpgroups with sinks is as accurate as attention to one more key without a value") {
+  if (!has_warpgroup_products()) SKIP_WITHOUT(kMissing);
+  for (const Case& c : kCases)
+    for (const float size : {1.0f, 30.0f}) {  // sinks among the scores, and far beyond them
+      const kernels::AttentionShape s = c.shape;
+      CAPTURE(static_cast<int>(c.type), s.B, s.T, s.H, s.G, s.D, size);
+      const auto qkv = tests::normal_tensor(packed_size(s), 1, c.type),
+                 sinks = tests::normal_tensor(s.H, 2, c.type, size);
+      const auto with_sinks = [&](auto out, const auto& lse, auto& lse_with) {
+        using Real = typename decltype(out)::value_type;
+        lse_with = lse;
+        for (std::int64_t b = 0; b < s.B; ++b)
+          for (std::int64_t h = 0; h < s.H; ++h)
+            for (std::int64_t t = 0; t < s.T; ++t) {
+              const auto row = static_cast<std::size_t>((b * s.H + h) * s.T + t);
+              const Real sink = sinks[static_cast<std::size_t>(h)], top = std::max(lse[row], sink);
+              lse_with[row] = top + std::log(std::exp(lse[row] - top) + std::exp(sink - top));
+              for (std::int64_t d = 0; d < s.D; ++d)
+                out[static_cast<std::size_t>(((b * s.T + t) * s.H + h) * s.D + d)] *=
+                    std::exp(lse[row] - lse_with[row]);
+            }
+        return out;
+      };
+      std::vector<double> exact_lse, exact_with;
+      const auto exact =
+          with_sinks(reference::attention_forward<double>(test::to_double(qkv), s, nullptr, &exact_lse),
+                     exact_lse, exact_with);
+      std::vector<float> plain_lse, plain_with;
+      reference::attention_forward<float>(qkv, s, nullptr, &plain_lse);
+      const auto plain =
+          with_sinks(tests::plain_attention(qkv, std::vector<float>(exact.size()), s, c.type, true).out,
+                     plain_lse, plain_with);
+      std::vector<float> lse_values;
+      const auto values = tests::in_every_order([&] {
+        DeviceArray qkv_array(qkv, c.type), of_heads(sinks, c.type), out(s.B * s.T * s.H * s.D, c.type),
+            lse(s.B * s.H * s.T, Type::f32);
+        cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s,
+                                       {.sinks = of_heads});
+        lse_values = lse.values();
+        return out.values();
+      });
+      check_as_accurate_as_plain(values, tests::rounded(plain, c.type), exact, c.type, test::kForward);
+      check_as_accurate_as_plain(lse_values, plain_with, exact_with, Type::f32, test::kForward);
+    }
+}
+
 TEST_CASE("its gradients are as accurate as plain attention's, whatever the order of threads") {
   if (!has_warpgroup_products()) SKIP_WITHOUT(kMissing);
   for (const bool causal : {true, false})

@@ -173,7 +173,14 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, int 
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
-    factor[half] = 1 / sum[half];
+    factor[half] = 1;
+    if (s.sinks != nullptr) {  // one more score, of nobody's value
+      const float sink = s.sink(head) * kLog2e, raised = fmaxf(highest[half], sink);
+      factor[half] = exp2_fast(highest[half] - raised);
+      sum[half] = sum[half] * factor[half] + exp2_fast(sink - raised);
+      highest[half] = raised;
+    }
+    factor[half] /= sum[half];
     const int query = own.first + row + lane_index() / 4 + half * 8;
     if (a.lse != nullptr && lane_index() % 4 == 0 && query < s.T)
       a.lse[s.statistic(batch, head, query)] = highest[half] * kLn2 + logf(sum[half]);
@@ -217,8 +224,10 @@ attention_hopper_forward_kernel(CUDA_GRID_CONSTANT Arguments<T> a) {
 }  // namespace
 
 bool hopper_takes(Type type, AttentionShape s, const AttentionMask& mask) {
+  AttentionSizes without_sinks = sizes(s, mask);
+  without_sinks.sinks = nullptr;
   return (type == Type::bf16 || type == Type::f16) && (s.D == 64 || s.D == 128) &&
-         mask.cu_seqlens == nullptr && sizes(s, mask).is_plain();
+         mask.cu_seqlens == nullptr && without_sinks.is_plain();
 }
 
 void attention_hopper_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
