@@ -22,6 +22,11 @@
 namespace sim {
 namespace {
 
+#ifdef __EMSCRIPTEN__  // a page of a browser has one thread: std::async would wait for ever for another
+constexpr auto kAtOnce = std::launch::deferred;
+#else
+constexpr auto kAtOnce = std::launch::async;
+#endif
 constexpr std::size_t kTimelinePoints = 2000;  // more than a wide window has columns
 
 // What a program did with a block.
@@ -346,8 +351,8 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   // Memory does not depend on time: where there are many stages, both are found at once.
   constexpr std::size_t kManyStages = 4;
   std::future<MemoryOfStages> memory_of_stages =
-      std::async(plan.programs.size() >= kManyStages ? std::launch::async : std::launch::deferred,
-                 plan_memory_of_stages, std::cref(plan));
+      std::async(plan.programs.size() >= kManyStages ? kAtOnce : std::launch::deferred, plan_memory_of_stages,
+                 std::cref(plan));
   Report report = report_of(plan, hardware, calibration);
   const PricedPlan priced = price_plan(plan, hardware, calibration);
   const StepTime step = step_of_slowest(plan, hardware, priced);
