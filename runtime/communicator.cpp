@@ -12,7 +12,7 @@ namespace runtime {
 namespace {
 
 // Tags of messages that no plan names.
-enum OwnTag : MessageTag { kCollective = Communicator::kFirstFreeTag, kGathered, kBarrier };
+enum OwnTag : MessageTag { kCollective = Communicator::kFirstFreeTag, kGathered, kBarrier, kOfFirst };
 
 // Up to here each member sends all that it has to each other: one message's latency instead of two.
 constexpr std::size_t kSmallReduction = 8192;  // bytes
@@ -340,6 +340,15 @@ std::vector<std::vector<std::byte>> Communicator::gather_to_first(ConstBytes own
     transport_->receive(from, kGathered, std::span(&into, 1));
   }
   return all;
+}
+
+double Communicator::of_first(double own) {
+  const ConstBytes sent = std::as_bytes(std::span(&own, 1));
+  const MutableBytes received = std::as_writable_bytes(std::span(&own, 1));
+  if (rank() > 0) transport_->receive(0, kOfFirst, std::span(&received, 1));
+  for (std::int32_t other = 1; rank() == 0 && other < size(); ++other)
+    transport_->send(other, kOfFirst, std::span(&sent, 1));
+  return own;
 }
 
 void Communicator::barrier() {

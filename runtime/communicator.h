@@ -63,6 +63,8 @@ class Communicator final : public Collectives {
   // Bytes of any length from each rank of the job to rank 0: by rank there, nothing elsewhere.
   std::vector<std::vector<std::byte>> gather_to_first(ConstBytes own);
   void barrier();
+  // The first rank's number, on every rank.
+  double of_first(double own);
 
  private:
   Transport& transport(const Members& members) const;

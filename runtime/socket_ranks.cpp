@@ -128,7 +128,7 @@ class SocketTransport final : public Transport {
     if (box.empty() && parts.size() == 1) awaited_ = {&p, tag, parts.front()};
     while (box.empty() && !arrived_) wait_for(kNobody);
     awaited_ = {};
-    if (arrived_) return;
+    if (std::exchange(arrived_, false)) return;  // a send takes what comes while it waits
     const Message message = std::move(box.front());
     box.pop_front();
     if (message.size() != bytes)

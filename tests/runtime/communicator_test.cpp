@@ -127,9 +127,27 @@ TEST_CASE("Messages of different tags do not mix, and two ranks may send before 
     communicator.receive(other, 1, bytes_of(of_first));
     fine[static_cast<std::size_t>(self)] =
         of_first == values_of(other, kLarge) && of_second == values_of(other + 2, 3);
+    // After a message that came where it was awaited, too.
+    std::vector<float> awaited(3);
+    if (self == 0) communicator.send(1, 3, read_bytes_of(second));
+    if (self == 1) communicator.receive(0, 3, bytes_of(awaited));
+    if (self == 1) communicator.send(0, 4, read_bytes_of(second));
+    if (self == 0) communicator.receive(1, 4, bytes_of(awaited));
+    communicator.send(other, 5, read_bytes_of(first));
+    communicator.receive(other, 5, bytes_of(of_first));
   });
   CHECK(fine[0]);
   CHECK(fine[1]);
+}
+
+TEST_CASE("What the first rank has is what all ranks get") {
+  const auto run_ranks = GENERATE(&run_socket_ranks, &runtime::run_thread_ranks);
+  std::array<double, 3> got{};
+  run_ranks(3, [&](runtime::Transport& transport) {
+    Communicator communicator(transport);
+    got[static_cast<std::size_t>(transport.rank())] = communicator.of_first(0.5 + transport.rank());
+  });
+  CHECK(got == std::array{0.5, 0.5, 0.5});
 }
 
 TEST_CASE("A rank that gives up is named to all others") {
