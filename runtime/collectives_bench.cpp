@@ -30,7 +30,7 @@ double slowest(Communicator& communicator, const Members& members, double own) {
 
 double share_sent(sim::OpKind kind, double n) {
   if (kind == sim::OpKind::all_reduce) return 2 * (n - 1) / n;
-  return kind == sim::OpKind::exchange ? 1 : (n - 1) / n;
+  return kind == sim::OpKind::exchange || kind == sim::OpKind::send ? 1 : (n - 1) / n;
 }
 
 }  // namespace
@@ -51,7 +51,17 @@ std::vector<CollectiveRow> time_collectives(Communicator& communicator, std::int
     const MutableBytes other = std::as_writable_bytes(std::span(b));
     const MutableBytes part = std::as_writable_bytes(std::span(shard));
     const ConstBytes whole_read = whole, part_read = part;
-    const std::array<std::pair<sim::OpKind, std::function<void()>>, 5> kinds{
+    const auto there_and_back = [&] {
+      const MessageTag tag = 0;
+      if (communicator.rank() == 0) {
+        communicator.send(1, tag, whole_read);
+        communicator.receive(1, tag, other);
+      } else if (communicator.rank() == 1) {
+        communicator.receive(0, tag, other);
+        communicator.send(0, tag, whole_read);
+      }
+    };
+    const std::array<std::pair<sim::OpKind, std::function<void()>>, 6> kinds{
         {{sim::OpKind::all_reduce,
           [&] { communicator.all_reduce(members, std::span(&whole, 1), sim::DType::fp32); }},
          {sim::OpKind::reduce_scatter,
@@ -66,7 +76,8 @@ std::vector<CollectiveRow> time_collectives(Communicator& communicator, std::int
           }},
          {sim::OpKind::all_to_all, [&] { communicator.all_to_all(members, other, whole); }},
          {sim::OpKind::exchange,
-          [&] { communicator.exchange(members, std::span(&other, 1), std::span(&whole_read, 1)); }}}};
+          [&] { communicator.exchange(members, std::span(&other, 1), std::span(&whole_read, 1)); }},
+         {sim::OpKind::send, there_and_back}}};
     for (const auto& [kind, once] : kinds) {
       once();
       std::vector<double> times;
@@ -78,7 +89,8 @@ std::vector<CollectiveRow> time_collectives(Communicator& communicator, std::int
         times.push_back(slowest(communicator, members, seconds_since(begin)));
         spent += times.back();
       }
-      const double median = sim::quantile(times, 0.5);
+      const double ways = kind == sim::OpKind::send ? 2 : 1;
+      const double median = sim::quantile(times, 0.5) / ways;
       const double bandwidth = static_cast<double>(bytes) / median;
       rows.push_back({kind, bytes, median, bandwidth, bandwidth * share_sent(kind, static_cast<double>(n))});
     }

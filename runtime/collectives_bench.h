@@ -11,7 +11,8 @@ namespace runtime {
 // Bandwidths in bytes a second, as nccl-tests defines them (github.com/NVIDIA/nccl-tests,
 // doc/PERFORMANCE.md): of the algorithm, size / time; of the bus, that times what each rank must send of the
 // size: 2 (n - 1) / n for all-reduce, (n - 1) / n for reduce-scatter, all-gather and all-to-all, 1 for
-// send/receive. The size is that of the whole buffer.
+// send/receive: exchange, where all send and receive at once, and send, where one of two does and the other
+// answers, half the time of both. The size is that of the whole buffer.
 struct CollectiveRow {
   sim::OpKind kind{};
   std::int64_t bytes = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "runtime/devices.h"
@@ -15,6 +16,7 @@
 #include "sim/quantile.h"
 #include "sim/report/compare.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 
 namespace runtime {
 namespace {
@@ -34,6 +36,16 @@ sim::Slowdown between(const sim::Slowdown& a, const sim::Slowdown& b) {
   return {std::sqrt(a.arithmetic * b.arithmetic), std::sqrt(a.memory * b.memory)};
 }
 
+// Ranks do alike: as the first one finds it.
+sim::Slowdown probe(const sim::Calibration& calibration, Communicator* among) {
+  const sim::Slowdown own = probe_this_machine(calibration).value_or(sim::Slowdown{});
+  return among ? sim::Slowdown{among->of_first(own.arithmetic), among->of_first(own.memory)} : own;
+}
+
+bool stopped(const std::stop_token& stop, Communicator* among) {
+  return among ? among->of_first(stop.stop_requested() ? 1 : 0) > 0 : stop.stop_requested();
+}
+
 std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
   return std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), kFewestSteps, kMostSteps);
 }
@@ -42,15 +54,19 @@ std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
 
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop, const ShortRun& like) {
+  Communicator* const among = like.among;
   SeriesRun steadiest;
   scenario.hardware = calibration.hardware;
   double least_apart = std::numeric_limits<double>::infinity();
   try {
+    if (const int ranks = among ? among->size() : 1; scenario.strategy.devices() != ranks)
+      throw DoesNotFit("it takes " + std::to_string(scenario.strategy.devices()) + " ranks, and " +
+                       std::to_string(ranks) + " run");
     if (const std::vector<sim::Problem> problems = sim::validate(scenario); !problems.empty())
       throw DoesNotFit(problems.front().field + ": " + problems.front().message);
     require_runnable(scenario, *make_cpu_device(0));
-    sim::Slowdown before = probe_this_machine(calibration).value_or(sim::Slowdown{});
-    for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin && !stop.stop_requested(); ++run) {
+    sim::Slowdown before = probe(calibration, among);
+    for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin && !stopped(stop, among); ++run) {
       sim::Calibration now = calibration;
       now.slowdown = before;
       SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};
@@ -58,7 +74,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       as.steps = steps_for(seconds, one.predicted);
       as.slowdown = now.slowdown;
       one.measured = short_run(scenario, as, sink, stop);
-      const sim::Slowdown after = probe_this_machine(calibration).value_or(sim::Slowdown{});
+      const sim::Slowdown after = probe(calibration, among);
       // What the machine was while the run lasted, nobody saw: the mean of before and after is the best
       // guess.
       now.slowdown = one.measured.source.slowdown = between(before, after);
@@ -120,6 +136,13 @@ SeriesErrors errors_of(const std::vector<SeriesRun>& runs) {
       continue;
     }
     ++all.ran;
+    if (run.measured.source.scenario.strategy.devices() > 1) {
+      const auto apart = [&](sim::StepPart part) {
+        return sim::step_parts(run.predicted).share(part) - sim::step_parts(run.measured).share(part);
+      };
+      all.bubbles.push_back(apart(sim::StepPart::bubble));
+      all.exposed.push_back(apart(sim::StepPart::network));
+    }
     all.memory_equal += sim::planned_memory(run.predicted) == sim::planned_memory(run.measured);
     for (const JudgedTime& time : judged_times(run)) {
       if (!(time.measured.value > 0)) continue;

@@ -21,7 +21,9 @@ struct SeriesRun {
 // A scenario of a series on this machine's CPU, of which `calibration` is. Training repeats steps for about
 // `seconds`, at least five; a generation runs once, from a prompt of any tokens. Where probes before and
 // after say that the machine became faster or slower meanwhile, it runs again, up to three times in all; the
-// run counts during which it changed least. `like` says what is read, if anything is; its steps do not count.
+// run counts during which it changed least. `like` says what is read, if anything is, and among which ranks
+// it runs, each of which calls this and the first of which has the reports that count; its steps do not
+// count.
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop, const ShortRun& like = {});
 
@@ -48,6 +50,8 @@ struct ErrorsOf {
 struct SeriesErrors {
   ErrorsOf steps, tokens;
   ErrorsOf operations;
+  // Of runs of several ranks: predicted share of the step less the measured one.
+  std::vector<double> bubbles, exposed;
   std::size_t memory_equal = 0, ran = 0, refused = 0;  // runs; equal: planned memory, to the byte
 };
 SeriesErrors errors_of(const std::vector<SeriesRun>& runs);

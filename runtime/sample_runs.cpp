@@ -1,6 +1,7 @@
 #include "runtime/sample_runs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -113,8 +114,12 @@ void sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice
   std::set<What> known;
   for (const sim::KernelSample& sample : calibration.samples) known.insert(what(sample));
   const auto count = static_cast<std::int64_t>(scenarios.size());
+  const auto begin = std::chrono::steady_clock::now();
   for (std::int64_t done = 0; done < count && !stop.stop_requested(); ++done) {
-    if (sink) sink(sim::ProgressEvent{sampling.what, done, count, {}});
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    const double each = done > 0 ? spent.count() / static_cast<double>(done) : 0;
+    if (sink)
+      sink(sim::ProgressEvent{sampling.what, done, count, {each * static_cast<double>(count - done)}});
     const sim::Scenario& scenario = scenarios[static_cast<std::size_t>(done)];
     const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
     const sim::Bytes working_set =

@@ -14,7 +14,8 @@ sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const 
     settings.steps = run.steps;
     settings.device = run.device;
     settings.slowdown = run.slowdown;
-    return train(scenario, model, settings, sink, stop);
+    return run.among ? train(scenario, model, settings, *run.among, sink, stop)
+                     : train(scenario, model, settings, sink, stop);
   }
   GenerateSettings settings;
   settings.ignore_eos = true;  // as many tokens as the scenario says
@@ -28,7 +29,9 @@ sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const 
   }
   for (std::int64_t i = 0; i < scenario.workload.prompt_length; ++i)
     settings.prompt.push_back(static_cast<std::int32_t>(i * 7919 % scenario.model.vocab_size));
-  return generate(scenario, model, settings, sink, stop).report;
+  return (run.among ? generate(scenario, model, settings, *run.among, sink, stop)
+                    : generate(scenario, model, settings, sink, stop))
+      .report;
 }
 
 }  // namespace runtime

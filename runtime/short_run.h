@@ -5,6 +5,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "runtime/communicator.h"
 #include "runtime/model_source.h"
 #include "runtime/train.h"
 #include "sim/report/report.h"
@@ -19,6 +20,7 @@ struct ShortRun {
   // its prompt, in place of writing any. Null: none is read.
   const ModelSource* reader = nullptr;
   std::vector<std::int32_t> text{};
+  Communicator* among = nullptr;  // where it is one of several ranks, each of which calls
 };
 
 // Throws NoDevice and DoesNotFit as train() and generate() do.

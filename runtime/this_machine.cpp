@@ -15,6 +15,7 @@
 #include "kernels/blas.h"
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
+#include "runtime/collectives_bench.h"
 #include "runtime/error.h"
 #include "runtime/formats/atomic_file.h"
 #include "runtime/formats/set_aside.h"
@@ -97,11 +98,43 @@ fs::path this_machine_name() {
   return all ? "this-machine.json" : "this-machine-" + std::to_string(threads) + "-threads.json";
 }
 
-void keep(const sim::Calibration& calibration) {
+fs::path machine_of_ranks_name(int ranks, int threads) {
+  return "this-machine-" + std::to_string(ranks) + "-ranks-" + std::to_string(threads) + "-threads.json";
+}
+
+void keep(const sim::Calibration& calibration, const fs::path& file_path) {
   const std::string json = sim::to_json(calibration);
-  AtomicFile file(this_machine_file());
+  AtomicFile file(file_path);
   file.write(std::as_bytes(std::span(json)));
   file.commit();
+}
+
+// A cache that cannot be written costs a sentence.
+void keep_if_possible(const sim::Calibration& calibration, const fs::path& name) {
+  try {
+    keep(calibration, writable_cache_directory() / name);
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "ridgepoint: what was measured is not kept for the next run: %s\n", error.what());
+  }
+}
+
+// Unless it is of another machine, or of other kernels.
+std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std::string& cpu) {
+  std::optional<sim::Calibration> calibration = cached_calibration(name);
+  if (calibration && (calibration->device != cpu || calibration->software != kernels_version()))
+    return std::nullopt;
+  return calibration;
+}
+
+// Sets how the ranks are linked, too: the bus bandwidth of the largest all-reduce.
+void add_collectives(sim::Calibration& calibration, Communicator& communicator) {
+  constexpr std::int64_t kLargest = 64 << 20;
+  constexpr double kSecondsEach = 0.05;
+  calibration.hardware.devices_per_node = communicator.size();
+  for (const CollectiveRow& row : time_collectives(communicator, kLargest, kSecondsEach)) {
+    calibration.collectives.push_back({row.kind, communicator.size(), {row.bytes}, {row.seconds}});
+    if (row.kind == sim::OpKind::all_reduce) calibration.hardware.node_link = {row.bus_bandwidth};
+  }
 }
 
 }  // namespace
@@ -119,6 +152,10 @@ std::string blas_name() {
 }
 
 std::string cpu_name() {
+  return cpu_name(kernels::cpu::threads());
+}
+
+std::string cpu_name(int threads) {
   std::string model = "CPU";
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -127,7 +164,6 @@ std::string cpu_name() {
     if (text != std::string::npos) model = line.substr(text);
     break;
   }
-  const int threads = kernels::cpu::threads();
   return model + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
 }
 
@@ -144,15 +180,34 @@ sim::Bytes resident_memory() {
 }
 
 std::optional<sim::Calibration> cached_this_machine() {
-  std::optional<sim::Calibration> calibration = cached_calibration(this_machine_name());
-  if (calibration && (calibration->device != cpu_name() || calibration->software != kernels_version()))
-    return std::nullopt;
+  return cached_if_valid(this_machine_name(), cpu_name());
+}
+
+std::optional<sim::Calibration> cached_machine_of_ranks(int ranks) {
+  const int threads = std::max(1, static_cast<int>(own_cpus().size()) / ranks);
+  return cached_if_valid(machine_of_ranks_name(ranks, threads), cpu_name(threads));
+}
+
+sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool afresh, const EventSink& sink,
+                                  const std::stop_token& stop) {
+  const int ranks = communicator.size();
+  const bool is_first = communicator.rank() == 0;
+  const int threads_of_first = static_cast<int>(communicator.of_first(threads));
+  const fs::path name = machine_of_ranks_name(ranks, threads_of_first);
+  std::optional<sim::Calibration> known;
+  if (!afresh) known = cached_if_valid(name, cpu_name(threads_of_first));
+  // One that came while the others looked is not there for all.
+  if (communicator.of_first(known.has_value() ? 1 : 0) > 0) return known.value_or(sim::Calibration{});
+  sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads);
+  if (communicator.of_first(stop.stop_requested() ? 1 : 0) > 0) return calibration;
+  add_collectives(calibration, communicator);
+  if (is_first) keep_if_possible(calibration, name);
   return calibration;
 }
 
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads) {
   sim::Calibration calibration = calibrate_cpu(sink, stop, threads);
-  if (!stop.stop_requested()) keep(calibration);  // partial: not worth keeping
+  if (!stop.stop_requested()) keep(calibration, this_machine_file());  // partial: not worth keeping
   return calibration;
 }
 
@@ -160,11 +215,7 @@ sim::Calibration this_machine(const EventSink& sink, std::stop_token stop) {
   if (std::optional<sim::Calibration> cached = cached_this_machine()) return *std::move(cached);
   sim::Calibration calibration = calibrate_cpu(sink, stop, kernels::cpu::threads());
   if (stop.stop_requested()) return calibration;
-  try {
-    keep(calibration);
-  } catch (const std::runtime_error& error) {
-    std::fprintf(stderr, "ridgepoint: what was measured is not kept for the next run: %s\n", error.what());
-  }
+  keep_if_possible(calibration, this_machine_name());
   return calibration;
 }
 

@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 
+#include "runtime/communicator.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
 
@@ -36,9 +37,19 @@ sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token s
 // costs a sentence on stderr, and the next run measures again.
 sim::Calibration this_machine(const EventSink& sink, std::stop_token stop);
 
-std::string blas_name();       // as it calls itself; loads it, and throws NoDevice where that fails
-std::string cpu_name();        // "Intel Xeon ..., 2 threads"
-sim::Bytes physical_memory();  // of the machine or of its control group, whichever is less
-sim::Bytes resident_memory();  // of this process
+// This machine as it is for each of several ranks on their shares of its cores: kernels as they are while all
+// run them at once, and the ranks' collectives. The cached one; nothing where ranks as many were not
+// measured.
+std::optional<sim::Calibration> cached_machine_of_ranks(int ranks);
+// The same, measured and kept where it is not known, or `afresh`. Every rank calls it with the number of its
+// kernels' threads; what the first returns is the one that is kept. Progress goes to the first one's sink.
+sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool afresh, const EventSink& sink,
+                                  const std::stop_token& stop);
+
+std::string blas_name();            // as it calls itself; loads it, and throws NoDevice where that fails
+std::string cpu_name();             // "Intel Xeon ..., 2 threads": as many as kernels use
+std::string cpu_name(int threads);  // "Intel Xeon ..., 1 thread"
+sim::Bytes physical_memory();       // of the machine or of its control group, whichever is less
+sim::Bytes resident_memory();       // of this process
 
 }  // namespace runtime

@@ -240,7 +240,6 @@ void print(const std::vector<runtime::CollectiveRow>& rows, int ranks, Format fo
 ExitCode bench_collectives(const BenchFlags& flags) {
   const RankOfJob job = rank_of_job();
   const auto ranks = static_cast<int>(*flags.ranks);
-  constexpr std::int64_t kMostRanks = 64;
   if (*flags.ranks < 2 || *flags.ranks > kMostRanks)
     throw UsageError(fmt::format("--collectives is over 2 to {} ranks, not {}", kMostRanks, *flags.ranks));
   const InterruptSignals interrupt;
@@ -248,12 +247,12 @@ ExitCode bench_collectives(const BenchFlags& flags) {
   if (job.size != ranks)
     throw UsageError(fmt::format("--collectives {}: {} ranks were started", ranks, job.size));
   runtime::DeviceChoice device;
-  const std::unique_ptr<runtime::Transport> transport = join_ranks(job, device);
-  runtime::Communicator communicator(*transport);
-  const std::vector<runtime::CollectiveRow> rows = runtime::time_collectives(
-      communicator, flags.largest_mib.value_or(64) << 20, flags.seconds.value_or(0.3));
-  if (job.is_first()) print(rows, ranks, flags.format);
-  return ExitCode::fine;
+  return among_ranks(job, device, [&](runtime::Communicator& communicator) {
+    const std::vector<runtime::CollectiveRow> rows = runtime::time_collectives(
+        communicator, flags.largest_mib.value_or(64) << 20, flags.seconds.value_or(0.3));
+    if (job.is_first()) print(rows, ranks, flags.format);
+    return ExitCode::fine;
+  });
 }
 
 ExitCode bench(const BenchFlags& flags) {

@@ -11,6 +11,7 @@
 #include "app/cli/event_output.h"
 #include "app/cli/flags.h"
 #include "app/cli/interrupt.h"
+#include "app/cli/ranks.h"
 #include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
 #include "runtime/gpu_calibration.h"
@@ -24,6 +25,7 @@ namespace {
 struct CalibrateFlags {
   std::optional<std::string> device;
   int threads = 0;
+  std::optional<int> ranks;
   EventFlags events;
   Format format = Format::text;
 };
@@ -63,6 +65,12 @@ std::string calibration_text(const sim::Calibration& calibration) {
     kind.shortest = std::min(kind.shortest, sample.median);
     kind.longest = std::max(kind.longest, sample.median);
   }
+  for (const sim::CollectiveSample& sample : calibration.collectives) {
+    Kind& kind = kinds[sim::name(sample.kind)];
+    ++kind.samples;
+    kind.shortest = std::min(kind.shortest, sample.median);
+    kind.longest = std::max(kind.longest, sample.median);
+  }
   TextTable table{{{"kernel", TextTable::Align::left}, {"samples"}, {"shortest"}, {"longest"}}, {}};
   for (const auto& [name, kind] : kinds)
     table.rows.push_back({std::string(name), fmt::format("{}", kind.samples), sim::format(kind.shortest),
@@ -75,7 +83,35 @@ std::string calibration_text(const sim::Calibration& calibration) {
              sim::format_percent(calibration.residual.median), sim::format_percent(calibration.residual.p90));
 }
 
+void tell(const CalibrateFlags& flags, const sim::Calibration& calibration) {
+  if (flags.format == Format::json)
+    fmt::print("{}\n", sim::to_json(calibration));
+  else if (!flags.events.stream)
+    fmt::print("{}", calibration_text(calibration));
+}
+
+// As one of the ranks, which this process starts where nothing else has.
+ExitCode calibrate_ranks(const CalibrateFlags& flags) {
+  if (*flags.ranks < 2 || *flags.ranks > kMostRanks)
+    throw UsageError(fmt::format("--ranks is 2 to {}, not {}", kMostRanks, *flags.ranks));
+  const InterruptSignals interrupt;
+  const RankOfJob job = rank_of_job();
+  if (job.size == 1) return start_ranks(*flags.ranks, interrupt);
+  if (job.size != *flags.ranks)
+    throw UsageError(fmt::format("--ranks {}: {} ranks were started", *flags.ranks, job.size));
+  EventOutput events(flags.events);
+  runtime::DeviceChoice device{.threads = flags.threads};
+  return among_ranks(job, device, [&](runtime::Communicator& communicator) {
+    const sim::Calibration calibration =
+        runtime::machine_of_ranks(communicator, device.threads, true, events.sink(), interrupt.stop());
+    if (interrupt.arrived()) return ExitCode::interrupted;
+    if (job.is_first()) tell(flags, calibration);
+    return ExitCode::fine;
+  });
+}
+
 ExitCode calibrate(const CalibrateFlags& flags) {
+  if (flags.ranks) return calibrate_ranks(flags);
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
   const runtime::DeviceChoice device = device_of(flags.device);
@@ -91,10 +127,7 @@ ExitCode calibrate(const CalibrateFlags& flags) {
     calibration = runtime::calibrate_this_machine(events.sink(), interrupt.stop(), flags.threads);
   }
   if (interrupt.arrived()) return ExitCode::interrupted;
-  if (flags.format == Format::json)
-    fmt::print("{}\n", sim::to_json(calibration));
-  else if (!flags.events.stream)
-    fmt::print("{}", calibration_text(calibration));
+  tell(flags, calibration);
   events.progress().note("kept in " + file.string());
   return ExitCode::fine;
 }
@@ -106,10 +139,13 @@ void add_calibrate(CLI::App& program, Invocation& invocation) {
   CLI::App* command = program.add_subcommand(
       "calibrate", describe("Measure what this machine's kernels reach; predictions for it then use that.",
                             {"ridgepoint calibrate", "ridgepoint calibrate --threads 1 --format json",
-                             "ridgepoint calibrate --device cuda"}));
+                             "ridgepoint calibrate --ranks 2", "ridgepoint calibrate --device cuda"}));
   command->add_option("--device", flags->device, "cpu (default), or cuda: the first GPU, cuda:1 the second")
       ->type_name("cpu|cuda|cuda:N");
   command->add_option("--threads", flags->threads, "0: all cores")->capture_default_str();
+  command->add_option(
+      "--ranks", flags->ranks,
+      "as it is for each of so many ranks on their shares of the cores, and their collectives");
   flags->events.add_to(*command);
   add_format(*command, flags->format, {Format::text, Format::json});
   command->callback([flags, &invocation] {

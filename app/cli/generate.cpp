@@ -167,24 +167,6 @@ class TokenPrinter {
   bool has_text_;
 };
 
-// As one of several ranks; what goes wrong is told by the first.
-ExitCode generate_among(const RankOfJob& job, const ResolvedScenario& resolved,
-                        runtime::GenerateSettings settings, const runtime::EventSink& sink,
-                        const InterruptSignals& interrupt, runtime::Generation& generation) {
-  const std::unique_ptr<runtime::Transport> transport = join_ranks(job, settings.device);
-  runtime::Communicator communicator(*transport);
-  try {
-    generation =
-        runtime::generate(resolved.scenario, resolved.source, settings, communicator, sink, interrupt.stop());
-  } catch (...) {
-    const Failure failure = failure_of(std::current_exception());
-    transport->give_up(failure.message);
-    if (job.is_first()) throw;
-    return failure.code;
-  }
-  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
-}
-
 ExitCode generate(const GenerateFlags& flags) {
   check(flags.settings);
   const InterruptSignals interrupt;
@@ -220,7 +202,11 @@ ExitCode generate(const GenerateFlags& flags) {
   };
   runtime::Generation generation;
   if (job.size > 1) {
-    const ExitCode code = generate_among(job, resolved, settings, sink, interrupt, generation);
+    const ExitCode code = among_ranks(job, settings.device, [&](runtime::Communicator& communicator) {
+      generation = runtime::generate(resolved.scenario, resolved.source, settings, communicator, sink,
+                                     interrupt.stop());
+      return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+    });
     if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
   } else {
     generation = runtime::generate(resolved.scenario, resolved.source, settings, sink, interrupt.stop());

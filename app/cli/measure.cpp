@@ -10,11 +10,14 @@
 #include "app/cli/event_output.h"
 #include "app/cli/flags.h"
 #include "app/cli/interrupt.h"
+#include "app/cli/ranks.h"
 #include "app/cli/text_table.h"
 #include "runtime/measured_series.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
+#include "sim/quantile.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {
@@ -69,8 +72,16 @@ std::string power(std::optional<double> exponent) {
   return exponent ? fmt::format("{:.2f}", *exponent) : "";
 }
 
+// "12 / 15 %": predicted and measured.
+std::string shares(const runtime::SeriesRun& run, sim::StepPart part) {
+  return fmt::format("{:.1f} / {:.1f} %", 100 * sim::step_parts(run.predicted).share(part),
+                     100 * sim::step_parts(run.measured).share(part));
+}
+
 std::string series_text(const MeasuredSeries& measured, bool markdown) {
   const sim::ScenarioSeries& series = *measured.series;
+  const bool of_ranks = std::ranges::any_of(
+      series.points, [](const sim::SeriesPoint& point) { return point.scenario.strategy.devices() > 1; });
   TextTable table{{{series.varied.empty() ? "run" : series.varied, TextTable::Align::left},
                    {"time of", TextTable::Align::left},
                    {"predicted"},
@@ -79,6 +90,10 @@ std::string series_text(const MeasuredSeries& measured, bool markdown) {
                    {"memory predicted"},
                    {"measured"}},
                   {}};
+  if (of_ranks) {
+    table.columns.push_back({"bubble"});
+    table.columns.push_back({"exposed communication"});
+  }
   std::string reasons;
   for (std::size_t i = 0; i < measured.runs.size(); ++i) {
     const runtime::SeriesRun& run = measured.runs[i];
@@ -98,11 +113,14 @@ std::string series_text(const MeasuredSeries& measured, bool markdown) {
                                                             : "the generation",
                           sim::format(predicted), sim::format(took), fmt::format("{:.2f}", predicted / took),
                           sim::format(planned), planned == held ? "equal" : sim::format(held)});
+    if (!of_ranks) continue;
+    table.rows.back().push_back(shares(run, sim::StepPart::bubble));
+    table.rows.back().push_back(shares(run, sim::StepPart::network));
   }
   std::string text = markdown ? fmt::format("### {}\n\n{}", series.name, table.markdown())
                               : fmt::format("{}\n\n{}", series.name, table.text());
   text += reasons;
-  if (!series.of_numbers) return text + "\n";
+  if (!series.of_numbers || of_ranks) return text + "\n";  // degrees and stages are no sizes
   const Growth growth = growth_of(measured);
   if (growth.measured_time)
     text +=
@@ -128,10 +146,20 @@ std::string errors_line(const char* what, const runtime::ErrorsOf& errors) {
                                          static_cast<double>(errors.errors.size())));
 }
 
+// Differences of shares of the step, in points of a percent.
+std::string shares_line(const char* what, std::vector<double> apart) {
+  if (apart.empty()) return {};
+  for (double& points : apart) points = 100 * std::abs(points);
+  return fmt::format(
+      "  {:<24} predicted and measured share apart by {:.1f} points in the median, {:.1f} at most\n", what,
+      sim::quantile(apart, 0.5), sim::quantile(apart, 1));
+}
+
 std::string summary_text(const runtime::SeriesErrors& errors) {
   std::string text =
       errors_line("training steps", errors.steps) + errors_line("tokens", errors.tokens) +
-      errors_line("operations", errors.operations) +
+      errors_line("operations", errors.operations) + shares_line("pipeline bubble", errors.bubbles) +
+      shares_line("exposed communication", errors.exposed) +
       fmt::format("  planned memory equal to the byte in {} of {} runs\n", errors.memory_equal, errors.ran);
   if (errors.refused > 0) text += fmt::format("  {} did not run, for the reasons above\n", errors.refused);
   return text;
@@ -233,59 +261,98 @@ sim::SeriesSet read_series(const std::string& name) {
   }
 }
 
-ExitCode measure(const MeasureFlags& flags) {
-  if (flags.name.empty()) return list_series();
-  if (!(flags.seconds > 0)) throw UsageError(fmt::format("--seconds is above 0, not {}", flags.seconds));
-  const sim::SeriesSet set = read_series(flags.name);
+// Of what a series' runs are made: one process with all cores, or a rank of several.
+struct Here {
+  sim::Calibration calibration;
+  runtime::Communicator* among = nullptr;
+  bool tells = true;  // the first rank, or the only one
+};
+
+ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, const Here& here,
+                        EventOutput& events, const InterruptSignals& interrupt) {
   const std::size_t runs = set.points();
-  const InterruptSignals interrupt;
-  EventOutput events({.stream = flags.stream, .record = {}});
-  const sim::Calibration calibration = runtime::this_machine(events.sink(), interrupt.stop());
-  if (interrupt.arrived()) return ExitCode::interrupted;
-  if (!flags.out.empty()) std::filesystem::create_directories(flags.out);
+  if (here.tells && !flags.out.empty()) std::filesystem::create_directories(flags.out);
+  const auto tell = [&](const std::string& text) {
+    if (!here.tells) return;
+    fmt::print("{}", text);
+    std::fflush(stdout);  // what is known is of use before the rest is
+  };
 
   std::vector<MeasuredSeries> all;
   std::vector<runtime::SeriesRun> every;
   const auto begin = std::chrono::steady_clock::now();
   const Format format = flags.stream ? Format::json : flags.format;
-  if (format == Format::csv) fmt::print("{}", kCsvHeader);
+  if (format == Format::csv) tell(std::string(kCsvHeader));
   for (const sim::ScenarioSeries& series : set.series) {
     if (interrupt.arrived()) break;
     all.push_back({&series, {}});
     for (const sim::SeriesPoint& point : series.points) {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
       const auto done = static_cast<double>(every.size());
-      events.write(
-          sim::ProgressEvent{series.name + (point.at.empty() ? "" : ", " + point.at),
-                             static_cast<std::int64_t>(every.size()),
-                             static_cast<std::int64_t>(runs),
-                             {done > 0 ? spent.count() / done * (static_cast<double>(runs) - done) : 0}});
-      runtime::SeriesRun run =
-          runtime::run_of_series(point.scenario, calibration, {flags.seconds}, {}, interrupt.stop());
+      if (here.tells)
+        events.write(
+            sim::ProgressEvent{series.name + (point.at.empty() ? "" : ", " + point.at),
+                               static_cast<std::int64_t>(every.size()),
+                               static_cast<std::int64_t>(runs),
+                               {done > 0 ? spent.count() / done * (static_cast<double>(runs) - done) : 0}});
+      runtime::ShortRun like;
+      like.among = here.among;
+      runtime::SeriesRun run = runtime::run_of_series(point.scenario, here.calibration, {flags.seconds}, {},
+                                                      interrupt.stop(), like);
       if (interrupt.arrived()) break;  // what is half measured is not told
-      if (!flags.out.empty() && run.why_not.empty()) {
+      if (here.tells && !flags.out.empty() && run.why_not.empty()) {
         const std::string path = fmt::format("{}/{:03}", flags.out, every.size() + 1);
         write_file(path + ".predicted.json", sim::to_json(run.predicted) + '\n');
         write_file(path + ".measured.json", sim::to_json(run.measured) + '\n');
       }
-      if (format == Format::csv) {  // what is known is of use before the rest is
-        fmt::print("{}", csv(series, point, run));
-        std::fflush(stdout);
-      }
+      if (format == Format::csv) tell(csv(series, point, run));
       every.push_back(run);
       all.back().runs.push_back(std::move(run));
     }
-    if (format == Format::text || format == Format::markdown) {
-      fmt::print("{}", series_text(all.back(), format == Format::markdown));
-      std::fflush(stdout);
-    }
+    if (format == Format::text || format == Format::markdown)
+      tell(series_text(all.back(), format == Format::markdown));
   }
   const runtime::SeriesErrors errors = runtime::errors_of(every);
   if (format == Format::json)
-    fmt::print("{}", json(set, all, errors, flags.stream ? -1 : 2));
+    tell(json(set, all, errors, flags.stream ? -1 : 2));
   else if (format != Format::csv)
-    fmt::print("{}", summary_text(errors));
+    tell(summary_text(errors));
   return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+}
+
+// As one of the ranks, which this process starts where nothing else has.
+ExitCode measure_among(const MeasureFlags& flags, const sim::SeriesSet& set, int ranks,
+                       const InterruptSignals& interrupt) {
+  const RankOfJob job = rank_of_job();
+  if (job.size == 1) return start_ranks(ranks, interrupt);
+  EventOutput events({.stream = flags.stream, .record = {}});
+  runtime::DeviceChoice device;
+  return among_ranks(job, device, [&](runtime::Communicator& communicator) {
+    const Here here{
+        runtime::machine_of_ranks(communicator, device.threads, false, events.sink(), interrupt.stop()),
+        &communicator, job.is_first()};
+    if (interrupt.arrived()) return ExitCode::interrupted;
+    return measure_points(flags, set, here, events, interrupt);
+  });
+}
+
+ExitCode measure(const MeasureFlags& flags) {
+  if (flags.name.empty()) return list_series();
+  if (!(flags.seconds > 0)) throw UsageError(fmt::format("--seconds is above 0, not {}", flags.seconds));
+  const sim::SeriesSet set = read_series(flags.name);
+  const InterruptSignals interrupt;
+  int ranks = 1;
+  for (const sim::ScenarioSeries& series : set.series)
+    for (const sim::SeriesPoint& point : series.points)
+      ranks = std::max(ranks, point.scenario.strategy.devices());
+  if (ranks > kMostRanks)
+    throw UsageError(
+        fmt::format("{}: its runs are of up to {} ranks, not {}", flags.name, kMostRanks, ranks));
+  if (ranks > 1) return measure_among(flags, set, ranks, interrupt);
+  EventOutput events({.stream = flags.stream, .record = {}});
+  const Here here{.calibration = runtime::this_machine(events.sink(), interrupt.stop())};
+  if (interrupt.arrived()) return ExitCode::interrupted;
+  return measure_points(flags, set, here, events, interrupt);
 }
 
 }  // namespace
@@ -295,7 +362,7 @@ void add_measure(CLI::App& program, Invocation& invocation) {
   CLI::App* command = program.add_subcommand(
       "measure", describe("Run series of short trainings and generations here, each beside its prediction.",
                           {"ridgepoint measure", "ridgepoint measure complexity",
-                           "ridgepoint measure configurations --format csv",
+                           "ridgepoint measure configurations --format csv", "ridgepoint measure ranks",
                            "ridgepoint measure attention --seconds 3 --out attention_runs"}));
   command->add_option("SERIES", flags->name, "a preset's name or a file; without one they are listed");
   command->add_option("--seconds", flags->seconds, "that a training is repeated for, at least five steps")

@@ -182,4 +182,18 @@ std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::De
   return transport;
 }
 
+ExitCode among_ranks(const RankOfJob& job, runtime::DeviceChoice& device,
+                     const std::function<ExitCode(runtime::Communicator&)>& does) {
+  const std::unique_ptr<runtime::Transport> transport = join_ranks(job, device);
+  runtime::Communicator communicator(*transport);
+  try {
+    return does(communicator);
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    transport->give_up(failure.message);
+    if (job.is_first()) throw;
+    return failure.code;
+  }
+}
+
 }  // namespace app::cli

@@ -1,5 +1,6 @@
 // The ranks of a run: started by this program itself, or by mpirun, srun or torchrun.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -11,6 +12,9 @@
 namespace app::cli {
 
 class InterruptSignals;
+
+// That commands start which take their number.
+inline constexpr int kMostRanks = 64;
 
 // This process among those that were started together.
 struct RankOfJob {
@@ -30,8 +34,14 @@ void settle_degrees(sim::Strategy& strategy, const RankOfJob& job);
 // others have a few seconds to end too.
 ExitCode start_ranks(int ranks, const InterruptSignals& interrupt);
 
-// Meets the others, takes the GPU that is this rank's turn where none is named, and keeps this rank to its share of the machine's cores, whose number becomes
-// `device.threads` unless that is set. Throws runtime::NoDevice for ranks on several machines.
+// Meets the others, takes the GPU that is this rank's turn where none is named, and keeps this rank to its
+// share of the machine's cores, whose number becomes `device.threads` unless that is set. Throws
+// runtime::NoDevice for ranks on several machines.
 std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::DeviceChoice& device);
+
+// Joins as above, does it as one of the ranks and returns how it ended. What goes wrong is told by the first,
+// and ends the others.
+ExitCode among_ranks(const RankOfJob& job, runtime::DeviceChoice& device,
+                     const std::function<ExitCode(runtime::Communicator&)>& does);
 
 }  // namespace app::cli

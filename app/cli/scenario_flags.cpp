@@ -395,13 +395,17 @@ runtime::DeviceChoice device_of(const std::optional<std::string>& flag) {
   throw UsageError(fmt::format("--device is cpu, cuda or cuda:N, not \"{}\"", *flag));
 }
 
-// Ranks of a machine pass messages through its memory: each byte is written and read twice.
 void link_ranks(sim::Scenario& scenario) {
   const int ranks = scenario.strategy.devices();
+  sim::Hardware& hardware = scenario.hardware;
+  if (hardware.devices_per_node != ranks)
+    if (const auto measured =
+            ranks > 1 ? runtime::cached_machine_of_ranks(ranks) : runtime::cached_this_machine())
+      hardware = measured->hardware;
   if (ranks == 1) return;
-  scenario.hardware.devices_per_node = ranks;
-  if (scenario.hardware.node_link.value == 0)
-    scenario.hardware.node_link = {scenario.hardware.memory_bandwidth.value / 4};
+  hardware.devices_per_node = ranks;
+  // Each byte of a message is written and read twice.
+  if (hardware.node_link.value == 0) hardware.node_link = {hardware.memory_bandwidth.value / 4};
 }
 
 bool is_hardware_of(const sim::Calibration& calibration, const sim::Hardware& hardware) {
@@ -436,6 +440,7 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
     if (stop.stop_requested()) return;  // measured in part: nothing to begin with
     scenario.hardware = resolved.calibration->hardware;
     link_ranks(scenario);
+    if (auto measured = calibration_of(scenario.hardware)) resolved.calibration = std::move(measured);
   }
   require_valid(scenario);
 }
@@ -463,8 +468,9 @@ void settle_hardware(sim::Scenario& scenario, const runtime::EventSink& sink, st
 }
 
 void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, std::stop_token stop) {
-  if (scenario.hardware.name == kThisMachine && scenario.hardware.peak.empty())
-    scenario.hardware = runtime::this_machine(sink, std::move(stop)).hardware;
+  if (scenario.hardware.name != kThisMachine || !scenario.hardware.peak.empty()) return;
+  scenario.hardware = runtime::this_machine(sink, std::move(stop)).hardware;
+  link_ranks(scenario);
 }
 
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
@@ -472,6 +478,10 @@ std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
     if (auto measured_here = runtime::cached_gpu_calibration(hardware.name)) return measured_here;
     return sim::load_calibration_preset(hardware.name);
   }
+  if (hardware.devices_per_node > 1)
+    if (auto of_ranks = runtime::cached_machine_of_ranks(hardware.devices_per_node);
+        of_ranks && is_hardware_of(*of_ranks, hardware))
+      return of_ranks;
   std::optional<sim::Calibration> calibration = runtime::cached_this_machine();
   if (calibration && !is_hardware_of(*calibration, hardware)) return std::nullopt;  // another machine's
   return calibration;

@@ -115,7 +115,8 @@ void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, 
 // The calibration that belongs to the scenario's hardware; empty: its datasheet is all there is.
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware);
 
-// This machine's hardware with links for as many ranks as the strategy has.
+// This machine's hardware for as many ranks as the strategy has: as they were measured together where they
+// were, else as it is for one, with links through its memory.
 void link_ranks(sim::Scenario& scenario);
 // Whether it is the calibration's, whatever links ranks have.
 bool is_hardware_of(const sim::Calibration& calibration, const sim::Hardware& hardware);

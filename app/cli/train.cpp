@@ -125,26 +125,17 @@ void check(const runtime::TrainSettings& settings) {
 // The step beside what was expected of it.
 std::string beside_prediction(const ResolvedScenario& resolved, const sim::Report& measured) {
   const sim::Report predicted = sim::predict(resolved.scenario, pointer_to(resolved.calibration));
-  return fmt::format("\n  step: predicted {}, measured {}, ratio {:.2f}\n",
-                     sim::format(sim::step_time(predicted)), sim::format(sim::step_time(measured)),
-                     sim::step_time(measured) / sim::step_time(predicted));
-}
-
-// As one of several ranks. What goes wrong is told by the first: the others tell it, and end.
-ExitCode train_among(const RankOfJob& job, const ResolvedScenario& resolved, runtime::TrainSettings settings,
-                     EventOutput& events, const InterruptSignals& interrupt, sim::Report& report) {
-  const std::unique_ptr<runtime::Transport> transport = join_ranks(job, settings.device);
-  runtime::Communicator communicator(*transport);
-  try {
-    report = runtime::train(resolved.scenario, resolved.source, settings, communicator, events.sink(),
-                            interrupt.stop());
-  } catch (...) {
-    const Failure failure = failure_of(std::current_exception());
-    transport->give_up(failure.message);
-    if (job.is_first()) throw;
-    return failure.code;
-  }
-  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+  std::string text = fmt::format(
+      "\n  step: predicted {}, measured {}, ratio {:.2f}\n", sim::format(sim::step_time(predicted)),
+      sim::format(sim::step_time(measured)), sim::step_time(measured) / sim::step_time(predicted));
+  const int ranks = resolved.scenario.strategy.devices();
+  if (ranks > 1 && resolved.calibration && resolved.calibration->collectives.empty())
+    text += fmt::format(
+        "  predicted as if each rank had the whole machine: ridgepoint calibrate --ranks {} measures what "
+        "each "
+        "has\n",
+        ranks);
+  return text;
 }
 
 ExitCode train(const TrainFlags& flags) {
@@ -168,10 +159,15 @@ ExitCode train(const TrainFlags& flags) {
   settings.tell_ranks = flags.events.stream && ranks > 1;
   if (starts_ranks) return start_ranks(ranks, interrupt);
   if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
-    settings.slowdown = resolved.calibration->slowdown = note_slowdown(*resolved.calibration, events.progress());
+    settings.slowdown = resolved.calibration->slowdown =
+        note_slowdown(*resolved.calibration, events.progress());
   sim::Report report;
   if (job.size > 1) {
-    const ExitCode code = train_among(job, resolved, settings, events, interrupt, report);
+    const ExitCode code = among_ranks(job, settings.device, [&](runtime::Communicator& communicator) {
+      report = runtime::train(resolved.scenario, resolved.source, settings, communicator, events.sink(),
+                              interrupt.stop());
+      return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+    });
     if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
   } else {
     report = runtime::train(resolved.scenario, resolved.source, settings, events.sink(), interrupt.stop());

@@ -136,6 +136,35 @@ std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const 
 
 }  // namespace
 
+std::optional<CollectiveTime> calibrated_collective(const Calibration& calibration, OpKind kind, int ranks,
+                                                    double bytes) {
+  std::vector<CollectiveSample> sizes;
+  for (const CollectiveSample& s : calibration.collectives)
+    if (s.kind == kind && s.ranks == ranks) sizes.push_back(s);
+  if (sizes.size() < 2) return std::nullopt;
+  std::ranges::sort(sizes, {}, [](const CollectiveSample& s) { return s.bytes.value; });
+  const auto size_of = [](const CollectiveSample& s) { return static_cast<double>(s.bytes.value); };
+  const auto on_line = [&](const CollectiveSample& a, const CollectiveSample& b, double x) {
+    const double t = std::log(x / size_of(a)) / std::log(size_of(b) / size_of(a));
+    return a.median * std::pow(b.median / a.median, t);
+  };
+  CollectiveTime found;
+  for (std::size_t i = 1; i + 1 < sizes.size(); ++i) {
+    const Seconds guess = on_line(sizes[i - 1], sizes[i + 1], size_of(sizes[i]));
+    found.error = std::max(found.error, std::abs(guess / sizes[i].median - 1));
+  }
+  const CollectiveSample &smallest = sizes.front(), &largest = sizes.back();
+  if (bytes <= size_of(smallest))
+    found.time = smallest.median;
+  else if (bytes >= size_of(largest))
+    found.time = largest.median * (bytes / size_of(largest));
+  else {
+    const auto above = std::ranges::find_if(sizes, [&](const auto& s) { return size_of(s) >= bytes; });
+    found.time = on_line(*(above - 1), *above, bytes);
+  }
+  return found;
+}
+
 KernelSample kernel_shape(const Operation& op, const Variables& of_action, const Work& work,
                           Bytes working_set, std::optional<DType> weights) {
   const Variables v = bound_to(op, of_action);

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "sim/cost/gpu_calibration.h"
-#include "sim/report/slowdown.h"
 #include "sim/cost/work.h"
 #include "sim/plan/operation.h"
+#include "sim/report/slowdown.h"
 #include "sim/scenario/hardware.h"
 
 namespace sim {
@@ -45,6 +45,14 @@ KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& w
 // Of a plan's product whose weights are stored in fewer bits than it computes in: their type.
 std::optional<DType> narrow_weights(const Plan& plan, const Operation& op);
 
+// A collective among ranks of one machine, each of which had computed on its share of the cores before.
+struct CollectiveSample {
+  OpKind kind{};
+  int ranks = 0;
+  Bytes bytes;  // of the message, as nccl-tests defines it (bus_share() of sim/plan/kinds.h)
+  Seconds median;
+};
+
 // The largest product run without a pause: what limits of power and heat leave of the rate that it has alone.
 struct SustainedLoad {
   FlopsPerSecond burst, sustained;  // timed alone; over the last half of the load
@@ -68,15 +76,16 @@ struct Calibration {
   // Cores that other programs kept busy while it was measured, in the mean; 0 also where that is not known.
   double cores_used_by_others = 0;
   std::vector<KernelSample> samples;
-  Slowdown slowdown;  // of the machine since; a run's, not kept in files
-  std::optional<SustainedLoad> load;             // of GPUs measured here; hardware.sustained_clock follows it
-  std::optional<GpuCalibration> gpu;             // of calibrations that ship as presets, in place of samples
-  Residual residual;                             // of all samples
+  std::vector<CollectiveSample> collectives;  // where ranks were timed
+  Slowdown slowdown;                          // of the machine since; a run's, not kept in files
+  std::optional<SustainedLoad> load;          // of GPUs measured here; hardware.sustained_clock follows it
+  std::optional<GpuCalibration> gpu;          // of calibrations that ship as presets, in place of samples
+  Residual residual;                          // of all samples
   std::map<std::pair<OpKind, DType>, Residual> residual_of;  // of kinds with several
 };
 
-// How far operands come from memory and not from a cache, where `working_set` is touched in turn: 0 up to half
-// the last cache, 1 from twice that cache on, along the logarithm between; 1 where either is not known.
+// How far operands come from memory and not from a cache, where `working_set` is touched in turn: 0 up to
+// half the last cache, 1 from twice that cache on, along the logarithm between; 1 where either is not known.
 double share_from_memory(const Hardware& hardware, Bytes working_set);
 
 // What a machine's peaks allow at best.
@@ -84,8 +93,8 @@ struct Roofline {
   Seconds launch, compute, memory;
   Seconds time() const { return launch + std::max(compute, memory); }
 };
-// Of a kernel's flops, bytes and working set, on a machine that is slower than its peaks by so much. Caches run
-// at the clock of the arithmetic.
+// Of a kernel's flops, bytes and working set, on a machine that is slower than its peaks by so much. Caches
+// run at the clock of the arithmetic.
 Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape,
                   const Slowdown& slowdown = {});
 // The time of it with nothing slowed: launch + max(flops / peak, bytes / bandwidth).
@@ -97,15 +106,27 @@ struct CalibratedRatio {
   bool exact = false;  // this very shape was measured
   double spread = 0;   // of that measurement
 };
-// Empty where no sample is of the kind (a backward product may take the forward one's, one of weights in fewer
-// bits that of whole ones) and type. Between two
-// working sets that were measured, the ratio is interpolated: where the last cache lies between them by
-// share_from_memory(), else along the logarithm of the working set; beyond them the nearer one's holds. `without` leaves one sample out.
+// Empty where no sample is of the kind (a backward product may take the forward one's, one of weights in
+// fewer bits that of whole ones) and type. Between two working sets that were measured, the ratio is
+// interpolated: where the last cache lies between them by share_from_memory(), else along the logarithm of
+// the working set; beyond them the nearer one's holds. `without` leaves one sample out.
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without = nullptr);
 
+// A collective by the samples of its kind among as many ranks: along the logarithms of size and time between
+// two sizes; smaller messages take what the smallest does, larger ones pass at the largest's rate. Empty
+// where fewer than two sizes were timed. `error`: of the worst size between two others, if it were predicted
+// from them.
+struct CollectiveTime {
+  Seconds time;
+  double error = 0;
+};
+std::optional<CollectiveTime> calibrated_collective(const Calibration& calibration, OpKind kind, int ranks,
+                                                    double bytes);
+
 // |predicted / measured - 1| of each sample, predicted from all the others; none of kinds with one sample.
-std::map<std::pair<OpKind, DType>, std::vector<double>> leave_one_out_residuals(const Calibration& calibration);
+std::map<std::pair<OpKind, DType>, std::vector<double>> leave_one_out_residuals(
+    const Calibration& calibration);
 // Sets residual and residual_of from them.
 void set_residuals(Calibration& calibration);
 

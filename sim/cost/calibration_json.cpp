@@ -35,6 +35,13 @@ void fields(auto& v, Like<KernelSample> auto& s) {
   v.unless_zero("working_set_bytes", s.working_set.value);
 }
 
+void fields(auto& v, Like<CollectiveSample> auto& s) {
+  v.needed_word("kind", s.kind, op_kind_from_name, kKindNames);
+  v.needed("ranks", s.ranks);
+  v.needed("bytes", s.bytes.value);
+  v.needed("median_seconds", s.median.value);
+}
+
 void fields(auto& v, Like<SustainedLoad> auto& load) {
   v.needed("burst_flops_per_s", load.burst.value);
   v.needed("sustained_flops_per_s", load.sustained.value);
@@ -73,7 +80,13 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
     }
   FieldReader(object, kAnyNumbers)("load", c.load);
   FieldReader(object, kNotNegative).needed("samples", c.samples);
+  FieldReader(object, kNotNegative)("collectives", c.collectives);
   object.finish();
+  for (const CollectiveSample& s : c.collectives) {
+    if (!(s.median.value > 0)) object.fail("collectives.median_seconds", "must be above 0");
+    if (s.bytes.value <= 0) object.fail("collectives.bytes", "must be above 0");
+    if (s.ranks < 2) object.fail("collectives.ranks", "must be 2 or more");
+  }
   for (const KernelSample& s : c.samples) {
     if (!(s.median.value > 0)) object.fail("samples.median_seconds", "must be above 0");
     try {
@@ -104,6 +117,7 @@ std::string to_json(const Calibration& c) {
   FieldWriter writer(json);
   writer("load", c.load);
   writer("samples", c.samples);
+  if (!c.collectives.empty()) writer("collectives", c.collectives);
   return json.dump(1) + "\n";
 }
 

@@ -58,6 +58,10 @@ void Exposure::beside_compute(std::size_t program) {
     if (actions(program)[i].stream != kCollectiveStream) continue;
     const Interval exchange = interval(priced_, program, i);
     Seconds open = exchange.end - exchange.start;
+    if (plan_.scenario.hardware.is_cpu) {  // its cores compute, or copy what is exchanged
+      use(program, i).exposed += open;
+      continue;
+    }
     while (from != occupied.end() && from->end <= exchange.start) ++from;
     for (auto c = from; c != occupied.end() && c->start < exchange.end; ++c)
       open = open - exchange.overlap(*c);

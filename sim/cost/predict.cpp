@@ -177,9 +177,9 @@ MemoryOfStages plan_memory_of_stages(const Plan& plan) {
   const bool offloads =
       std::any_of(plan.buffers.begin(), plan.buffers.end(), [](const Buffer& b) { return b.on_host; });
   const bool lists = looks_at_instances(plan.scenario.implementation.memory);
-  const Addresses addresses = plan.ranks == 1 ? Addresses::assigned
-                              : lists         ? Addresses::none
-                                              : Addresses::unlisted;
+  // Ranks of this machine's processor place their buffers as its run does.
+  const bool placed = plan.ranks == 1 || plan.scenario.hardware.is_cpu;
+  const Addresses addresses = placed ? Addresses::assigned : lists ? Addresses::none : Addresses::unlisted;
   plan_memory_of_all(plan, addresses, [&](MemoryPlan memory) {
     const std::int32_t rank = rank_of(plan, memory.program);
     for (MemoryLine& line : memory_ledger(plan, memory, rank)) of_stages.ledger.push_back(std::move(line));

@@ -25,15 +25,29 @@ constexpr double kHostLinkError = 1.2;
 constexpr double kHostMemoryEfficiency = 0.8;
 constexpr double kHostMemoryError = 1.0;
 
+double message_bytes(CollectiveOperation operation, const Work& work, const Group& group) {
+  return static_cast<double>(work.network.value) / bus_factor(operation, group.size);
+}
+
+// As ranks of this very machine were timed. Their messages are copied by its cores.
+std::optional<Price> collective_here(const Calibration* calibration, CollectiveOperation operation,
+                                     OpKind kind, const Work& work, const Group& group) {
+  if (!calibration || group.size <= 1) return std::nullopt;
+  const auto timed =
+      calibrated_collective(*calibration, kind, group.size, message_bytes(operation, work, group));
+  if (!timed) return std::nullopt;
+  return with_error(timed->time * calibration->slowdown.arithmetic, timed->error, Bound::network,
+                    Provenance::interpolated);
+}
+
 Price price_collective(CollectiveOperation operation, const Work& work, const Dims& dims, const Group& group,
                        const Hardware& h, Seconds launch) {
   if (group.size <= 1) return with_error(launch, kFormulaError, Bound::launch);
-  const CollectiveShape shape{
-      .operation = operation,
-      .bytes = static_cast<double>(work.network.value) / bus_factor(operation, group.size),
-      .ranks = group.size,
-      .ranks_per_node = ranks_in_node(group, h.devices_per_node),
-      .crossing = crossing_share(dims, group, h)};
+  const CollectiveShape shape{.operation = operation,
+                              .bytes = message_bytes(operation, work, group),
+                              .ranks = group.size,
+                              .ranks_per_node = ranks_in_node(group, h.devices_per_node),
+                              .crossing = crossing_share(dims, group, h)};
   const BytesPerSecond node_bus = (h.node_link.value > 0 ? h.node_link : h.network_link) * kLinkEfficiency;
   return with_error(collective_by_formula(h, node_bus, shape), kFormulaError, Bound::network);
 }
@@ -59,8 +73,11 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
       return *tabulated;
   const Slowdown slowdown = calibration ? calibration->slowdown : Slowdown{};
   const Seconds launch = (calibration ? calibration->launch : hardware.launch) * slowdown.arithmetic;
-  if (const auto operation = info(op.kind).collective)
-    return price_collective(*operation, work, op.dims, group ? *group : Group{}, hardware, launch);
+  if (const auto operation = info(op.kind).collective) {
+    const Group among = group ? *group : Group{};
+    if (const auto here = collective_here(calibration, *operation, op.kind, work, among)) return *here;
+    return price_collective(*operation, work, op.dims, among, hardware, launch);
+  }
 
   if (work.copied.value > 0)
     return with_error(launch + work.copied / (hardware.host_link * kHostLinkEfficiency), kHostLinkError,

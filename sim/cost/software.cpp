@@ -510,6 +510,9 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
 }
 
 double interference(const Scenario& scenario, const Hardware& hardware) {
+  constexpr double kStandsStill = 1e9;
+  // What ranks on a processor exchange is copied by the cores that compute.
+  if (hardware.is_cpu) return kStandsStill;
   if (scenario.implementation.runs_here || has_ideal_kernels(scenario)) return 1;
   return scenario.strategy.devices() <= hardware.devices_per_node ? kComputeBesideNodeLinks
                                                                   : kComputeBesideNetwork;

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -16,12 +18,15 @@
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
 #include "runtime/cpu/kernel_table.h"
+#include "runtime/machine_files.h"
 #include "runtime/machine_pace.h"
 #include "runtime/machine_probe.h"
+#include "runtime/measured_series.h"
 #include "runtime/other_load.h"
 #include "runtime/sample_kernels.h"
 #include "runtime/sample_runs.h"
 #include "runtime/short_run.h"
+#include "runtime/thread_ranks.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/programs.h"
 #include "sim/report/metrics.h"
@@ -83,6 +88,64 @@ TEST_CASE("Each number of threads has a calibration of its own") {
   CHECK(runtime::this_machine_file() != of_all);
   CHECK_FALSE(runtime::cached_this_machine());
   kernels::cpu::set_threads(all);
+}
+
+TEST_CASE("What ranks were measured to be together is known by their number, and all of them take it") {
+  const CacheFolder cache;
+  const int threads = std::max(1, static_cast<int>(runtime::own_cpus().size()) / 2);
+  sim::Calibration of_two = calibration();
+  of_two.device = runtime::cpu_name(threads);
+  of_two.hardware.devices_per_node = 2;
+  of_two.collectives = {{sim::OpKind::all_reduce, 2, {1024}, sim::us(3)}};
+  CHECK_FALSE(runtime::cached_machine_of_ranks(2));
+  std::ofstream(runtime::writable_cache_directory() /
+                ("this-machine-2-ranks-" + std::to_string(threads) + "-threads.json"))
+      << sim::to_json(of_two);
+  REQUIRE(runtime::cached_machine_of_ranks(2));
+  CHECK_FALSE(runtime::cached_machine_of_ranks(3));
+  CHECK_FALSE(runtime::cached_this_machine());
+  std::array<std::size_t, 2> collectives{};
+  runtime::run_thread_ranks(2, [&](runtime::Transport& transport) {
+    runtime::Communicator communicator(transport);
+    collectives[static_cast<std::size_t>(transport.rank())] =
+        runtime::machine_of_ranks(communicator, threads, false, {}, {}).collectives.size();
+  });
+  CHECK(collectives == std::array<std::size_t, 2>{1, 1});
+}
+
+TEST_CASE(
+    "A series' run of two ranks stands beside its prediction, and one of more ranks than there are is "
+    "refused") {
+  sim::Scenario scenario = tests::scenario_of(tests::small_llama());
+  scenario.strategy.data_parallel = 2;
+  scenario.workload.micro_batch_size = 1;
+  scenario.workload.global_batch_size = 4;
+  sim::Calibration of_two = calibration();
+  of_two.hardware.is_cpu = true;
+  of_two.hardware.devices_per_node = 2;
+  of_two.hardware.node_link = sim::gb_per_s(1);
+  std::array<runtime::SeriesRun, 2> runs;
+  std::array<std::string, 2> refused;
+  runtime::run_thread_ranks(2, [&](runtime::Transport& transport) {
+    runtime::Communicator communicator(transport);
+    const auto self = static_cast<std::size_t>(transport.rank());
+    runtime::ShortRun like;
+    like.among = &communicator;
+    runs[self] = runtime::run_of_series(scenario, of_two, {1e-3}, {}, {}, like);
+    sim::Scenario more = scenario;
+    more.strategy.tensor_parallel = 2;
+    refused[self] = runtime::run_of_series(more, of_two, {1e-3}, {}, {}, like).why_not;
+  });
+  CAPTURE(runs[0].why_not);
+  REQUIRE(runs[0].why_not.empty());
+  CHECK(sim::planned_memory(runs[0].measured) == sim::planned_memory(runs[0].predicted));
+  CHECK(runs[0].measured.steps.size() >= 5);
+  const runtime::SeriesErrors errors = runtime::errors_of({runs[0]});
+  CHECK(errors.steps.errors.size() == 1);
+  REQUIRE(errors.exposed.size() == 1);
+  CHECK(std::abs(errors.exposed[0]) <= 1);
+  CHECK(refused[0] == "it takes 4 ranks, and 2 run");
+  CHECK(refused[1] == refused[0]);
 }
 
 TEST_CASE("A calibration holds for the code of the kernels that it measured") {

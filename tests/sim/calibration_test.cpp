@@ -244,12 +244,76 @@ TEST_CASE("a calibration's file reads back as it was written, and refuses what i
   c.device = "a laptop, 2 threads";
   c.date = "2026-01-01T00:00:00Z";
   c.software = "kernels 1";
+  c.collectives = {{OpKind::all_reduce, 2, {1024}, us(3)}, {OpKind::send, 2, {4096}, us(5)}};
   const std::string json = to_json(c);
   CHECK(to_json(calibration_from_json(json, "c.json")) == json);
   std::string wrong = json;
   wrong.replace(wrong.find("\"device\""), 8, "\"dveice\"");
   CHECK_THROWS_AS(calibration_from_json(wrong, "c.json"), PresetError);
   CHECK_THROWS_AS(calibration_from_json(json.substr(0, json.size() / 2), "c.json"), PresetError);
+}
+
+TEST_CASE(
+    "a collective timed among as many ranks takes its time, between two sizes one on their line of "
+    "logarithms") {
+  Calibration c = calibrate(skinny_or_not);
+  c.collectives = {{OpKind::all_reduce, 2, {1000}, us(10)},
+                   {OpKind::all_reduce, 2, {1'000'000}, us(160)},
+                   {OpKind::all_reduce, 2, {4'000'000}, us(640)},
+                   {OpKind::all_reduce, 4, {1000}, us(77)},
+                   {OpKind::all_gather, 2, {1000}, us(1)}};
+  const auto seconds = [&](double bytes) {
+    const auto timed = calibrated_collective(c, OpKind::all_reduce, 2, bytes);
+    REQUIRE(timed);
+    return timed->time.value;
+  };
+  CHECK(seconds(1000) == Approx(10e-6));
+  CHECK(seconds(1e6) == Approx(160e-6));
+  CHECK(seconds(2e6) == Approx(320e-6));
+  CHECK(seconds(std::sqrt(1000.0 * 1e6)) == Approx(std::sqrt(10e-6 * 160e-6)));
+  CHECK(seconds(10) == Approx(10e-6));    // its latency
+  CHECK(seconds(4e7) == Approx(6.4e-3));  // at the largest's rate
+  // One size tells nothing of others, and other ranks are another question.
+  CHECK_FALSE(calibrated_collective(c, OpKind::all_gather, 2, 1000));
+  CHECK_FALSE(calibrated_collective(c, OpKind::all_reduce, 4, 1000));
+  CHECK_FALSE(calibrated_collective(c, OpKind::all_reduce, 8, 1000));
+
+  Operation op;
+  op.kind = OpKind::all_reduce;
+  Work work;
+  work.network = {1'000'000};  // a ring of two sends the whole once
+  Group group;
+  group.size = 2;
+  Hardware slow = c.hardware;
+  slow.node_link = gb_per_s(0.001);
+  const Price timed = price(work, op, {}, slow, &c, &group);
+  CHECK(timed.seconds.value == Approx(160e-6));
+  CHECK(timed.provenance == Provenance::interpolated);
+  CHECK(price(work, op, {}, slow, nullptr, &group).seconds > timed.seconds);
+}
+
+TEST_CASE("on a processor computing stands still while its cores copy what ranks exchange") {
+  Scenario s = test::training(test::gpt2_124m(), 64, 1, 4, DType::fp32);
+  s.hardware = laptop();
+  s.hardware.is_cpu = true;
+  s.hardware.devices_per_node = 2;
+  s.hardware.node_link = gb_per_s(1);
+  s.implementation.runs_here = true;
+  s.strategy.data_parallel = 2;
+  for (const int zero : {0, 1, 2, 3}) {
+    CAPTURE(zero);
+    s.strategy.zero_stage = zero;
+    const Report r = predict(s);
+    Seconds all, exchanged;
+    for (const Row& row : r.rows) {
+      all += row.duration;
+      if (!row.exposed) continue;
+      exchanged += row.duration;
+      CHECK(row.exposed->value == Approx(row.duration.value));
+    }
+    CHECK(exchanged.value > 0.05 * all.value);
+    CHECK(r.step_time.value == Approx(all.value).epsilon(1e-6));
+  }
 }
 
 TEST_CASE("a calibrated prediction of a plan says where its numbers come from") {
