@@ -398,7 +398,7 @@ runtime::DeviceChoice device_of(const std::optional<std::string>& flag) {
 void link_ranks(sim::Scenario& scenario) {
   const int ranks = scenario.strategy.devices();
   sim::Hardware& hardware = scenario.hardware;
-  if (hardware.devices_per_node != ranks)
+  if (hardware.name == kThisMachine && hardware.devices_per_node != ranks)
     if (const auto measured =
             ranks > 1 ? runtime::cached_machine_of_ranks(ranks) : runtime::cached_this_machine())
       hardware = measured->hardware;
