@@ -4,6 +4,8 @@
 #include <chrono>
 #include <ctime>
 #include <map>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "sim/cost/price.h"
@@ -48,6 +50,21 @@ void set_exposed(std::span<sim::Row> rows) {
   for (sim::Row& row : rows)
     if (sim::info(row.kind).family == sim::Family::communication && row.kind != sim::OpKind::receive)
       row.exposed = row.duration;
+}
+
+void leave_waiting_out(std::span<sim::Row> rows) {
+  using Exchange = std::tuple<std::string, sim::Phase, std::int64_t, std::int64_t>;
+  const auto exchange = [](const sim::Row& row) {
+    return Exchange(row.id, row.phase, row.count, row.network.value);
+  };
+  std::map<Exchange, sim::Seconds> least;
+  for (const sim::Row& row : rows) {
+    if (!row.exposed) continue;
+    const auto [at, is_new] = least.try_emplace(exchange(row), *row.exposed);
+    if (!is_new) at->second = std::min(at->second, *row.exposed);
+  }
+  for (sim::Row& row : rows)
+    if (row.exposed) row.exposed = least.at(exchange(row));
 }
 
 std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena,

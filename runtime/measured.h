@@ -16,6 +16,10 @@ std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& exec
 // Nothing runs beside an exchange here: what its row took is exposed. Durations are set.
 void set_exposed(std::span<sim::Row> rows);
 
+// Rows of all ranks: who comes early to an exchange waits in it for the last. What it took beyond the rank on
+// which the same exchange took least is waiting, and not exposed.
+void leave_waiting_out(std::span<sim::Row> rows);
+
 // The ledger: classes at the planned peak, what packing adds up to the arena's high-water mark, and what is
 // in use of the device's memory beyond the arena: the parts that the device knows, and "platform", the rest.
 std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena,

@@ -58,6 +58,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
   SeriesRun steadiest;
   scenario.hardware = calibration.hardware;
   double least_apart = std::numeric_limits<double>::infinity();
+  bool runs = false;
   try {
     if (const int ranks = among ? among->size() : 1; scenario.strategy.devices() != ranks)
       throw DoesNotFit("it takes " + std::to_string(scenario.strategy.devices()) + " ranks, and " +
@@ -65,6 +66,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     if (const std::vector<sim::Problem> problems = sim::validate(scenario); !problems.empty())
       throw DoesNotFit(problems.front().field + ": " + problems.front().message);
     require_runnable(scenario, *make_cpu_device(0));
+    runs = true;
     sim::Slowdown before = probe(calibration, among);
     for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin && !stopped(stop, among); ++run) {
       sim::Calibration now = calibration;
@@ -85,6 +87,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       before = after;
     }
   } catch (const std::exception& error) {
+    if (among && runs) throw;  // the others are within it, and have to be told
     steadiest.why_not = error.what();
   }
   return steadiest;

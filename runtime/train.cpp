@@ -410,12 +410,15 @@ class Trainer {
     for (sim::MemoryLine& line : own.memory) line.rank = communicator.rank();
     const std::string text = sim::to_json(own, -1);
     const auto all = communicator.gather_to_first(std::as_bytes(std::span(text)));
+    std::vector<sim::Row> rows;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       const std::string_view json(reinterpret_cast<const char*>(all[rank].data()), all[rank].size());
       const sim::Report of_rank = sim::report_from_json(json, "rank " + std::to_string(rank));
-      for (const sim::Row& row : of_rank.rows) emit(sim::RowEvent{row});
+      rows.insert(rows.end(), of_rank.rows.begin(), of_rank.rows.end());
       for (const sim::MemoryLine& line : of_rank.memory) emit(sim::MemoryEvent{line});
     }
+    leave_waiting_out(rows);
+    for (const sim::Row& row : rows) emit(sim::RowEvent{row});
     report_.step_time = own.step_time;
     report_.step_low = own.step_low;
     report_.step_high = own.step_high;

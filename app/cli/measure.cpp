@@ -264,6 +264,7 @@ sim::SeriesSet read_series(const std::string& name) {
 // Of what a series' runs are made: one process with all cores, or a rank of several.
 struct Here {
   sim::Calibration calibration;
+  runtime::DeviceChoice device{};
   runtime::Communicator* among = nullptr;
   bool tells = true;  // the first rank, or the only one
 };
@@ -296,6 +297,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
                                static_cast<std::int64_t>(runs),
                                {done > 0 ? spent.count() / done * (static_cast<double>(runs) - done) : 0}});
       runtime::ShortRun like;
+      like.device = here.device;
       like.among = here.among;
       runtime::SeriesRun run = runtime::run_of_series(point.scenario, here.calibration, {flags.seconds}, {},
                                                       interrupt.stop(), like);
@@ -330,7 +332,7 @@ ExitCode measure_among(const MeasureFlags& flags, const sim::SeriesSet& set, int
   return among_ranks(job, device, [&](runtime::Communicator& communicator) {
     const Here here{
         runtime::machine_of_ranks(communicator, device.threads, false, events.sink(), interrupt.stop()),
-        &communicator, job.is_first()};
+        device, &communicator, job.is_first()};
     if (interrupt.arrived()) return ExitCode::interrupted;
     return measure_points(flags, set, here, events, interrupt);
   });

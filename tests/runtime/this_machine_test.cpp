@@ -21,6 +21,7 @@
 #include "runtime/machine_files.h"
 #include "runtime/machine_pace.h"
 #include "runtime/machine_probe.h"
+#include "runtime/measured.h"
 #include "runtime/measured_series.h"
 #include "runtime/other_load.h"
 #include "runtime/sample_kernels.h"
@@ -146,6 +147,28 @@ TEST_CASE(
   CHECK(std::abs(errors.exposed[0]) <= 1);
   CHECK(refused[0] == "it takes 4 ranks, and 2 run");
   CHECK(refused[1] == refused[0]);
+}
+
+TEST_CASE("What an exchange takes beyond the rank that it took least is waiting, and not exposed") {
+  const auto row = [](const char* id, std::int32_t rank, double seconds, std::int64_t bytes) {
+    sim::Row r;
+    r.id = id;
+    r.rank = rank;
+    r.kind = sim::OpKind::all_reduce;
+    r.count = 1;
+    r.duration = {seconds};
+    r.network = {bytes};
+    return r;
+  };
+  std::vector<sim::Row> rows{row("sum", 0, 5, 8), row("sum", 1, 2, 8), row("sum", 2, 1, 4),
+                             row("one", 1, 3, 8)};
+  runtime::set_exposed(rows);
+  runtime::leave_waiting_out(rows);
+  CHECK(rows[0].exposed->value == 2);
+  CHECK(rows[1].exposed->value == 2);
+  CHECK(rows[2].exposed->value == 1);  // another message
+  CHECK(rows[3].exposed->value == 3);
+  CHECK(rows[0].duration.value == 5);
 }
 
 TEST_CASE("A calibration holds for the code of the kernels that it measured") {
