@@ -91,10 +91,11 @@ bool in_whole_slices(std::int64_t weight_bits, std::int64_t inner) {
   return inner % (4 * 128 / weight_bits) == 0;
 }
 
-// Of two rows and more, whether it can be the kernel that multiplies them by tensor cores, and is where it
-// does more: norm its input, or open gates (kernels/cuda/gemv.h says up to how many rows).
+// Of two rows and more, a token of each sequence, whether it can be the kernel that multiplies them by tensor
+// cores, and is where it does more: norm its input, or open gates (kernels/cuda/gemv.h says up to how many
+// rows).
 bool is_few_rows(const Plan& plan, const Operation& op, const Variables& v, std::int64_t most_rows) {
-  if (op.kind != OpKind::matmul || op.dtype != DType::bf16 ||
+  if (op.kind != OpKind::matmul || op.dtype != DType::bf16 || v.query_length != 1 ||
       buffer_of(plan, op, Role::out).dtype != DType::bf16)
     return false;
   const std::int64_t rows = op.dims.rows.value(bound_to(op, v));
