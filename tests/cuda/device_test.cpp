@@ -142,19 +142,26 @@ TEST_CASE("a training step on the GPU in fp32 gives the CPU's loss, gradients an
     }
 }
 
-TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far as bf16 goes", "[plan]") {
-  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
-    CAPTURE(model.name);
-    const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), open_gpu());
-    const Step cpu =
-        step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
-    CHECK(gpu.loss == Approx(cpu.loss).epsilon(kBf16));
-    for (const auto& [name, gradient] : cpu.gradients) {
-      CAPTURE(name.first, name.second);
-      // A handful of roundings, some of them of partial sums, lie between.
-      CHECK(distance(gpu.gradients.at(name), gradient) < 10 * kBf16);
-    }
+namespace {
+
+// A step on the GPU in bf16 beside the CPU's in fp32.
+void check_follows_in_bf16(const sim::Model& model) {
+  CAPTURE(model.name);
+  const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), open_gpu());
+  const Step cpu =
+      step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
+  CHECK(gpu.loss == Approx(cpu.loss).epsilon(kBf16));
+  for (const auto& [name, gradient] : cpu.gradients) {
+    CAPTURE(name.first, name.second);
+    // A handful of roundings, some of them of partial sums, lie between.
+    CHECK(distance(gpu.gradients.at(name), gradient) < 10 * kBf16);
   }
+}
+
+}  // namespace
+
+TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far as bf16 goes", "[plan]") {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) check_follows_in_bf16(model);
 }
 
 TEST_CASE(
@@ -506,14 +513,7 @@ TEST_CASE("latent attention by tensor cores follows the CPU's in fp32 as far as 
   sim::Model model = latent_model("deepseek-v3");
   model.moe = {};  // no choice of experts that rounding could turn
   model.num_nextn_predict_layers = 0;
-  const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), open_gpu());
-  const Step cpu =
-      step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
-  CHECK(gpu.loss == Approx(cpu.loss).epsilon(kBf16));
-  for (const auto& [name, gradient] : cpu.gradients) {
-    CAPTURE(name.first, name.second);
-    CHECK(distance(gpu.gradients.at(name), gradient) < 10 * kBf16);
-  }
+  check_follows_in_bf16(model);
   sim::Scenario tokens = tests::generation(model, 8, 2);
   const Generated expected = generate_on(runtime::make_cpu_device(1), tokens);
   tokens.workload.dtype = sim::DType::bf16;

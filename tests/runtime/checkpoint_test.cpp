@@ -189,6 +189,23 @@ TEST_CASE("A checkpoint is a Hugging Face model folder with the trained weights"
   }
 }
 
+namespace {
+
+// A run ends with the loss that it ends with when it stops half way and is resumed. Leaves that one's
+// checkpoint.
+void check_resumed(const sim::Scenario& scenario, runtime::TrainSettings& settings) {
+  const auto run = [&] { return runtime::train(scenario, tests::drawn(scenario.model), settings, {}, {}); };
+  const double whole = run().steps.back().loss;
+  fs::remove_all(settings.checkpoint);
+  settings.steps = kSteps / 2;
+  run();
+  settings.steps = kSteps;
+  settings.resume = true;
+  CHECK(run().steps.back().loss == whole);
+}
+
+}  // namespace
+
 TEST_CASE(
     "A LoRA run that is resumed is equal bit by bit, and leaves the frozen weights as they were drawn") {
   const TemporaryFolder folder;
@@ -198,14 +215,7 @@ TEST_CASE(
   lora.workload.lora_targets = {"all"};
   runtime::TrainSettings settings = settings_in(folder.path());
   settings.schedule = runtime::LearningRateSchedule::constant;
-  const auto run = [&] { return runtime::train(lora, tests::drawn(lora.model), settings, {}, {}); };
-  const double whole = run().steps.back().loss;
-  fs::remove_all(settings.checkpoint);
-  settings.steps = kSteps / 2;
-  run();
-  settings.steps = kSteps;
-  settings.resume = true;
-  CHECK(run().steps.back().loss == whole);
+  check_resumed(lora, settings);
 
   runtime::Run learned(lora, 1), drawn(lora, 1);
   runtime::load_checkpoint(settings.checkpoint, learned);
@@ -238,14 +248,7 @@ TEST_CASE(
     s.workload.optimizer = optimizer;
     runtime::TrainSettings settings = settings_in(folder.path());
     settings.schedule = runtime::LearningRateSchedule::constant;
-    const auto run = [&] { return runtime::train(s, tests::drawn(s.model), settings, {}, {}); };
-    const double whole = run().steps.back().loss;
-    fs::remove_all(settings.checkpoint);
-    settings.steps = kSteps / 2;
-    run();
-    settings.steps = kSteps;
-    settings.resume = true;
-    CHECK(run().steps.back().loss == whole);
+    check_resumed(s, settings);
     fs::remove_all(settings.checkpoint);
   }
 }
