@@ -316,20 +316,29 @@ TEST_CASE("a plan on a GPU with tables is priced by them, forward and backward p
   CHECK(products > 0);
 }
 
+namespace {
+
+sim::Scenario two_tokens_of_llama(std::optional<DType> weights) {
+  sim::Scenario scenario;
+  scenario.model = sim::load_model_preset("llama-3.1-8b");
+  scenario.hardware = sim::load_hardware_preset("h100-sxm");
+  scenario.implementation = sim::load_implementation_preset("ridgepoint");
+  scenario.workload.task = sim::Task::generate;
+  scenario.workload.dtype = DType::bf16;
+  scenario.workload.weights_dtype = weights;
+  scenario.workload.max_new_tokens = 2;
+  return scenario;
+}
+
+}  // namespace
+
 TEST_CASE(
     "decoding reads narrower weights in less time, by their bytes at most, and a long prompt expands them") {
   const auto calibration = sim::load_calibration_preset("h100-sxm");
   REQUIRE(calibration.has_value());
   const auto products = [&](std::optional<DType> weights, std::int64_t prompt) {
-    sim::Scenario scenario;
-    scenario.model = sim::load_model_preset("llama-3.1-8b");
-    scenario.hardware = sim::load_hardware_preset("h100-sxm");
-    scenario.implementation = sim::load_implementation_preset("ridgepoint");
-    scenario.workload.task = sim::Task::generate;
-    scenario.workload.dtype = DType::bf16;
-    scenario.workload.weights_dtype = weights;
+    sim::Scenario scenario = two_tokens_of_llama(weights);
     scenario.workload.prompt_length = prompt;
-    scenario.workload.max_new_tokens = 2;
     sim::Seconds prefill, decode;
     for (const sim::Row& row : sim::predict(scenario, &*calibration).rows)
       if (row.kind == sim::OpKind::matmul && row.id.starts_with("layer."))
@@ -352,16 +361,9 @@ TEST_CASE(
 
 TEST_CASE("decoding up to 64 sequences reads weights in 8 and 4 bits as they are stored, more expand them") {
   const auto products = [&](DType weights, std::int64_t sequences) {
-    sim::Scenario scenario;
-    scenario.model = sim::load_model_preset("llama-3.1-8b");
-    scenario.hardware = sim::load_hardware_preset("h100-sxm");
-    scenario.implementation = sim::load_implementation_preset("ridgepoint");
-    scenario.workload.task = sim::Task::generate;
-    scenario.workload.dtype = DType::bf16;
-    scenario.workload.weights_dtype = weights;
+    sim::Scenario scenario = two_tokens_of_llama(weights);
     scenario.workload.batch_size = sequences;
     scenario.workload.prompt_length = 64;
-    scenario.workload.max_new_tokens = 2;
     double bytes = 0;
     for (const sim::Row& row : sim::predict(scenario).rows)
       if (row.kind == sim::OpKind::matmul && row.id.starts_with("layer.") && row.phase == sim::Phase::decode)
