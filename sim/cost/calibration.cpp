@@ -114,12 +114,15 @@ WorkingSets measured_working_sets(const Calibration& c, const KernelSample& shap
   return {below, above};
 }
 
-// Between the working sets of two samples.
-double way_from(Bytes below, Bytes above, Bytes working_set, const Hardware& hardware) {
-  if (below < hardware.last_level_cache && hardware.last_level_cache < above)
-    return share_from_memory(hardware, working_set);
+// Between what was measured of two working sets. Where the last cache does not hold the larger, a share of
+// the operands comes from memory and the others from the cache, and their times add up.
+double ratio_between(double low, Bytes below, double high, Bytes above, Bytes working_set,
+                     const Hardware& hardware) {
+  const double least = share_from_memory(hardware, below), most = share_from_memory(hardware, above);
+  if (least < most)
+    return std::lerp(low, high, (share_from_memory(hardware, working_set) - least) / (most - least));
   const auto log = [](Bytes b) { return std::log(static_cast<double>(b.value)); };
-  return (log(working_set) - log(below)) / (log(above) - log(below));
+  return low * std::pow(high / low, (log(working_set) - log(below)) / (log(above) - log(below)));
 }
 
 std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const KernelSample& shape,
@@ -129,9 +132,8 @@ std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const 
   if (below == above) return low;
   const auto high = ratio_among_kind(c, shape, kind, above, without);
   if (!low || !high) return low ? low : high;
-  const double t = way_from(below, above, shape.working_set, c.hardware);
-  return CalibratedRatio{std::pow(low->ratio, 1 - t) * std::pow(high->ratio, t), low->exact && high->exact,
-                         std::max(low->spread, high->spread)};
+  return CalibratedRatio{ratio_between(low->ratio, below, high->ratio, above, shape.working_set, c.hardware),
+                         low->exact && high->exact, std::max(low->spread, high->spread)};
 }
 
 }  // namespace
@@ -200,9 +202,7 @@ std::optional<DType> narrow_weights(const Plan& plan, const Operation& op) {
 double share_from_memory(const Hardware& hardware, Bytes working_set) {
   const double cache = static_cast<double>(hardware.last_level_cache.value);
   if (!(cache > 0) || working_set.value == 0) return 1;
-  constexpr double kStays = 0.5, kIsGone = 2;  // in caches: they hold other things too
-  const double way = std::log(static_cast<double>(working_set.value) / (kStays * cache));
-  return std::clamp(way / std::log(kIsGone / kStays), 0.0, 1.0);
+  return std::max(0.0, 1 - cache / static_cast<double>(working_set.value));
 }
 
 Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape,

@@ -147,13 +147,16 @@ TEST_CASE("between two working sets the ratio is interpolated along their logari
   CHECK(at(1 << 25).ratio == Approx(3.0));
 }
 
-TEST_CASE("where the last cache lies between two working sets, half of it stays and twice of it does not") {
+TEST_CASE(
+    "a working set read in turn comes from memory but for as much as the last cache holds, and the times of "
+    "both add up") {
   Calibration c;
   c.hardware = laptop();
   c.hardware.last_level_cache = gib(1. / 1024 * 32);
   CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 16)) == 0);
-  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 32)) == Approx(0.5));
-  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 64)) == 1);
+  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 32)) == 0);
+  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 64)) == Approx(0.5));
+  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 320)) == Approx(0.9));
   CHECK(share_from_memory(c.hardware, {}) == 1);
   CHECK(share_from_memory(laptop(), gib(1. / 1024 * 1)) == 1);
   c.launch = us(5);
@@ -166,9 +169,11 @@ TEST_CASE("where the last cache lies between two working sets, half of it stays 
     s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * ratio;
     return s;
   };
-  c.samples = {sample(gib(1. / 1024 * 16), 1.0), sample(gib(1. / 1024 * 800), 4.0)};
-  CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 64), 1))->ratio == Approx(4.0));
-  CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 32), 1))->ratio == Approx(2.0));
+  // The larger has 31/32 of its operands from memory.
+  c.samples = {sample(gib(1. / 1024 * 16), 1.0), sample(gib(1.), 4.0)};
+  CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 24), 1))->ratio == Approx(1.0));
+  CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 64), 1))->ratio == Approx(1 + 3 * 0.5 * 32 / 31));
+  CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 256), 1))->ratio == Approx(1 + 3 * 0.875 * 32 / 31));
 }
 
 TEST_CASE("a slower memory slows what comes from memory, not what stays in caches") {
