@@ -1,5 +1,7 @@
 // --device cuda, end to end: the backend is the GPU's own sources with threads emulated on the CPU, the
 // driver a stand-in (tests/support/fake_nvml.cpp).
+#include "programs.h"
+
 #ifdef RIDGEPOINT_EMULATED_CUDA
 #include <cmath>
 #include <cstdlib>

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "source_folder.h"
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
 

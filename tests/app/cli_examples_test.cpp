@@ -8,6 +8,7 @@
 
 #include "app/gui/desktop.h"
 #include "sim/scenario/preset.h"
+#include "source_folder.h"
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
 

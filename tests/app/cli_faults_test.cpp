@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "source_folder.h"
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
 

@@ -1,5 +1,7 @@
 // Ranks on GPUs, as processes that the program starts: the backend is the GPU's own sources with threads
 // emulated on the CPU, NCCL a stand-in over files (tests/support/fake_nccl.cpp).
+#include "programs.h"
+
 #ifdef RIDGEPOINT_EMULATED_CUDA
 #include <csignal>
 #include <cstdlib>

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "sim/csv.h"
+#include "source_folder.h"
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
 

@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "programs.h"
+
 namespace program {
 
 namespace fs = std::filesystem;

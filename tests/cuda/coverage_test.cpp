@@ -14,6 +14,7 @@
 #include "sim/plan/memory.h"
 #include "sim/plan/programs.h"
 #include "sim/scenario/preset.h"
+#include "source_folder.h"
 #include "tests/support/catch.h"
 
 namespace {

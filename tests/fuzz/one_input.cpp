@@ -12,6 +12,7 @@
 
 #include "runtime/error.h"
 #include "sim/preset_error.h"
+#include "source_folder.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutate.h"
 

@@ -12,6 +12,7 @@
 
 #include "app/gui/desktop.h"
 #include "sim/scenario/preset.h"
+#include "source_folder.h"
 #include "tests/support/catch.h"
 
 namespace {

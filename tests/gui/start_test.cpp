@@ -5,6 +5,7 @@
 #include "app/gui/jobs/start_places.h"
 #include "app/gui/panels/pipeline.h"
 #include "app/gui/start_menu.h"
+#include "programs.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "programs.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/format.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "programs.h"
 #include "runtime/communicator.h"
 #include "runtime/formats/float_formats.h"
 #include "runtime/nccl_collectives.h"

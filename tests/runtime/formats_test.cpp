@@ -16,6 +16,7 @@
 #include "runtime/formats/gguf.h"
 #include "runtime/formats/safetensors.h"
 #include "runtime/text/tokenizer.h"
+#include "source_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "programs.h"
 #include "tests/support/catch.h"
 
 namespace {

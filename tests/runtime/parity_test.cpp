@@ -10,6 +10,7 @@
 
 #include "runtime/generate.h"
 #include "runtime/train.h"
+#include "source_folder.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 

@@ -296,7 +296,7 @@ TEST_CASE("What was timed at another pace of memory or arithmetic counts as if a
   arithmetic.kind = sim::OpKind::matmul;
   from_memory.bytes = from_cache.bytes = {1 << 26};
   arithmetic.flops = {1e12};
-  from_memory.working_set = {1 << 30};
+  from_memory.working_set = {1ull << 40};  // so large that the share which the cache keeps is nothing
   from_cache.working_set = {1 << 18};
   for (sim::KernelSample* sample : {&from_memory, &from_cache, &arithmetic}) sample->median = {3};
   const std::vector<sim::KernelSample> timed{from_memory, from_cache, arithmetic, from_memory, arithmetic};

@@ -14,6 +14,7 @@
 #include "runtime/formats/gguf.h"
 #include "runtime/text/pre_tokenizer.h"
 #include "runtime/text/unicode.h"
+#include "source_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 

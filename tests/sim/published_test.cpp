@@ -13,6 +13,7 @@
 
 #include "sim/validate/ranking.h"
 #include "sim/validate/table_validation.h"
+#include "source_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
