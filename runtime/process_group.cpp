@@ -34,24 +34,43 @@ std::string several(int size) {
 
 Launched launched() {
   struct Variables {
-    const char *rank, *size, *on_this_machine;
+    const char *rank, *size, *on_this_machine, *place;
   };
-  // srun alone: a batch script, too, has SLURM_NTASKS, but it is no step of several tasks.
-  constexpr Variables kLaunchers[] = {
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-      {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"}};
-  // srun without PMI says where its tasks are, and on how many nodes.
-  const std::optional<int> task = number_in_environment("SLURM_PROCID"),
-                           tasks = number_in_environment("SLURM_STEP_NUM_TASKS");
+  constexpr Variables kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                       "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+                                      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"}};
+  const auto at_least = [](int least, const char* variable) {
+    return std::max(least, number_in_environment(variable).value_or(least));
+  };
   for (const Variables& v : kLaunchers) {
     const std::optional<int> rank = number_in_environment(v.rank), size = number_in_environment(v.size);
     if (rank && size && *size >= 1 && *rank >= 0 && *rank < *size)
-      return {*rank, *size, std::max(1, number_in_environment(v.on_this_machine).value_or(1))};
+      return {*rank, *size, at_least(1, v.on_this_machine), at_least(0, v.place)};
   }
-  if (task && tasks && *tasks > 1 && *task >= 0 && *task < *tasks)
-    return {*task, *tasks, number_in_environment("SLURM_STEP_NUM_NODES") == 1 ? *tasks : 1};
-  return {};
+  // srun alone: a batch script, too, has SLURM_NTASKS, but it is no step of several tasks.
+  const std::optional<int> task = number_in_environment("SLURM_PROCID"),
+                           tasks = number_in_environment("SLURM_STEP_NUM_TASKS");
+  if (!task || !tasks || *tasks < 2 || *task < 0 || *task >= *tasks) return {};
+  const char* const of_nodes = std::getenv("SLURM_STEP_TASKS_PER_NODE");
+  const int here = number_in_environment("SLURM_STEP_NUM_NODES") == 1
+                       ? *tasks
+                       : tasks_of_node(of_nodes ? of_nodes : "", at_least(0, "SLURM_NODEID"));
+  return {*task, *tasks, here, at_least(0, "SLURM_LOCALID")};
+}
+
+int tasks_of_node(std::string_view of_nodes, int node) {
+  while (!of_nodes.empty()) {
+    const std::string_view run = of_nodes.substr(0, of_nodes.find(','));
+    const std::size_t times = run.find("(x");
+    int tasks = 1, nodes = 1;
+    std::from_chars(run.data(), run.data() + run.size(), tasks);
+    if (times != std::string_view::npos)
+      std::from_chars(run.data() + times + 2, run.data() + run.size(), nodes);
+    if (node < nodes) return std::max(1, tasks);
+    node -= nodes;
+    of_nodes.remove_prefix(std::min(of_nodes.size(), run.size() + 1));
+  }
+  return 1;
 }
 
 std::unique_ptr<ProcessGroup> join_process_group() {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace runtime {
 
@@ -33,8 +34,12 @@ class ProcessGroup {
 struct Launched {
   int rank = 0, size = 1;
   int on_this_machine = 1;  // of them
+  int place = 0;            // among those
 };
 Launched launched();
+
+// How many of a step's tasks a node has, as Slurm writes it: "2(x3),1" is two on each of three nodes, and one.
+int tasks_of_node(std::string_view of_nodes, int node);
 
 // Null where the process was started alone. Throws NoDevice where there are several and MPI is missing.
 std::unique_ptr<ProcessGroup> join_process_group();

@@ -23,23 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class File {
- public:
-  explicit File(int descriptor = -1) : descriptor_(descriptor) {}
-  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  File& operator=(File&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
 [[noreturn]] void fail(const std::string& what) {
   throw DeviceError("ranks on this machine cannot reach each other: " + what + ": " + std::strerror(errno));
 }
@@ -77,8 +60,10 @@ constexpr MessageTag kGoodbye = ~MessageTag{0}, kGivenUp = kGoodbye - 1;
 
 class SocketTransport final : public Transport {
  public:
-  SocketTransport(std::int32_t rank, std::vector<File> sockets) : rank_(rank), peers_(sockets.size()) {
+  SocketTransport(std::int32_t rank, std::vector<Socket> sockets, std::vector<Socket> pulses)
+      : rank_(rank), peers_(sockets.size()) {
     for (std::size_t i = 0; i < sockets.size(); ++i) peers_[i].socket = std::move(sockets[i]);
+    for (std::size_t i = 0; i < pulses.size(); ++i) peers_[i].pulse = std::move(pulses[i]);
   }
 
   ~SocketTransport() override {
@@ -102,8 +87,9 @@ class SocketTransport final : public Transport {
       message.msg_iovlen = std::min(rest.size() - first, kMostAtOnce);
       const ssize_t sent = sendmsg(peer(to).socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+        const int error = errno;
         take_what_is_there(peer(to));  // it may have said why
-        lose(to, "its connection broke (" + std::string(std::strerror(errno)) + ")");
+        lose(to, reason_of(error));
       }
       if (sent < 0) {
         wait_for(to);
@@ -144,8 +130,10 @@ class SocketTransport final : public Transport {
 
   void check() override {
     arrived_ = false;
-    for (Peer& p : peers_)
-      if (p.socket.get() >= 0 && !p.ended) take_what_is_there(p);
+    for (Peer& p : peers_) {
+      if (p.is_there()) take_what_is_there(p);
+      if (p.is_there() && p.pulse.is_open()) feel_pulse(p);
+    }
   }
 
   void give_up(const std::string& reason) noexcept override { say_lost(rank_, reason); }
@@ -154,14 +142,15 @@ class SocketTransport final : public Transport {
   using Message = std::vector<std::byte>;
 
   struct Peer {
-    File socket;
-    bool ended = false;  // said so
+    Socket socket, pulse;  // the pulse may be none
+    bool ended = false;    // said so
     Header header;
     std::size_t got = 0;  // bytes of the header, then of the message
     bool in_message = false;
     Message message;
     std::byte* into = nullptr;  // where the message goes
     std::map<MessageTag, std::deque<Message>> box;
+    bool is_there() const { return socket.is_open() && !ended; }
   };
   struct Awaited {
     Peer* from = nullptr;
@@ -178,16 +167,42 @@ class SocketTransport final : public Transport {
     std::vector<pollfd> polled;
     std::vector<Peer*> of;
     for (Peer& p : peers_) {
-      if (p.socket.get() < 0 || p.ended) continue;
+      if (!p.is_there()) continue;
       const short events = rank_of(p) == to ? POLLIN | POLLOUT : POLLIN;
       polled.push_back({p.socket.get(), events, 0});
+      of.push_back(&p);
+      if (!p.pulse.is_open()) continue;
+      polled.push_back({p.pulse.get(), POLLIN, 0});
       of.push_back(&p);
     }
     if (polled.empty()) throw std::logic_error("a rank waits for ranks that have all ended");
     if (poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR)
       throw std::system_error(errno, std::generic_category(), "poll");
     for (std::size_t i = 0; i < polled.size(); ++i)
-      if ((polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) take_what_is_there(*of[i]);
+      if ((polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+        if (polled[i].fd == of[i]->pulse.get())
+          feel_pulse(*of[i]);
+        else
+          take_what_is_there(*of[i]);
+      }
+  }
+
+  // Nothing comes on it but its end, of which the messages' connection says more, and word from the system
+  // that the other machine does not answer.
+  void feel_pulse(Peer& p) {
+    char nothing = 0;
+    const ssize_t n = recv(p.pulse.get(), &nothing, sizeof nothing, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n < 0 && is_of_network(errno)) lose(rank_of(p), reason_of(errno));
+    p.pulse = Socket();
+  }
+
+  static bool is_of_network(int error) {
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+  }
+  static std::string reason_of(int error) {
+    return (is_of_network(error) ? "the network to it is lost (" : "its connection broke (") +
+           std::string(std::strerror(error)) + ")";
   }
 
   void take_what_is_there(Peer& p) {
@@ -197,6 +212,7 @@ class SocketTransport final : public Transport {
       if (p.got < all) {
         const ssize_t n = recv(p.socket.get(), to + p.got, all - p.got, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n < 0 && is_of_network(errno)) lose(rank_of(p), reason_of(errno));
         if (n <= 0) lose(rank_of(p), "its process is no more");
         p.got += static_cast<std::size_t>(n);
         if (p.got < all) continue;
@@ -259,8 +275,7 @@ class SocketTransport final : public Transport {
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
     bytes += text;
     for (const Peer& p : peers_)
-      if (p.socket.get() >= 0 && !p.ended)
-        ::send(p.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (p.is_there()) ::send(p.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   std::int32_t rank_;
@@ -269,8 +284,8 @@ class SocketTransport final : public Transport {
   bool arrived_ = false, ended_ = false;
 };
 
-File listen_as(std::int32_t rank, std::int32_t size, const std::string& job) {
-  File listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+Socket listen_as(std::int32_t rank, std::int32_t size, const std::string& job) {
+  Socket listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto [address, length] = address_of(job, rank);
   if (listening.get() < 0 ||
       bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
@@ -279,10 +294,10 @@ File listen_as(std::int32_t rank, std::int32_t size, const std::string& job) {
   return listening;
 }
 
-File connect_to(std::int32_t rank, const std::string& job, Clock::time_point end) {
+Socket connect_to(std::int32_t rank, const std::string& job, Clock::time_point end) {
   const auto [address, length] = address_of(job, rank);
   for (;;) {
-    File file(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Socket file(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (file.get() < 0) fail("no socket");
     if (connect(file.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return file;
     if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN)
@@ -292,13 +307,13 @@ File connect_to(std::int32_t rank, const std::string& job, Clock::time_point end
   }
 }
 
-std::pair<std::int32_t, File> accept_one(const File& listening, Clock::time_point end) {
+std::pair<std::int32_t, Socket> accept_one(const Socket& listening, Clock::time_point end) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     pollfd polled{listening.get(), POLLIN, 0};
     if (poll(&polled, 1, static_cast<int>(std::max<std::int64_t>(left, 0))) <= 0)
       throw DeviceError("not all ranks of the run have come");
-    File file(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Socket file(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::int32_t rank = 0;
     if (file.get() >= 0 && is_own_user(file.get()) && transfer(file.get(), rank, false))
       return {rank, std::move(file)};
@@ -310,10 +325,10 @@ std::pair<std::int32_t, File> accept_one(const File& listening, Clock::time_poin
 std::unique_ptr<Transport> join_socket_ranks(std::int32_t rank, std::int32_t size, const std::string& job,
                                              std::chrono::seconds patience) {
   const Clock::time_point end = Clock::now() + patience;
-  const File listening = listen_as(rank, size, job);
-  std::vector<File> sockets(static_cast<std::size_t>(size));
+  const Socket listening = listen_as(rank, size, job);
+  std::vector<Socket> sockets(static_cast<std::size_t>(size));
   for (std::int32_t lower = 0; lower < rank; ++lower) {
-    File& file = sockets[static_cast<std::size_t>(lower)];
+    Socket& file = sockets[static_cast<std::size_t>(lower)];
     file = connect_to(lower, job, end);
     std::int32_t own = rank;
     if (!transfer(file.get(), own, true)) fail("rank " + std::to_string(lower) + " does not listen");
@@ -325,9 +340,14 @@ std::unique_ptr<Transport> join_socket_ranks(std::int32_t rank, std::int32_t siz
     sockets[static_cast<std::size_t>(higher)] = std::move(file);
   }
   constexpr int kBuffer = 4 << 20;  // what the system allows of it
-  for (const File& file : sockets)
+  for (const Socket& file : sockets)
     if (file.get() >= 0) setsockopt(file.get(), SOL_SOCKET, SO_SNDBUF, &kBuffer, sizeof kBuffer);
-  return std::make_unique<SocketTransport>(rank, std::move(sockets));
+  return transport_over(rank, std::move(sockets));
+}
+
+std::unique_ptr<Transport> transport_over(std::int32_t rank, std::vector<Socket> sockets,
+                                          std::vector<Socket> pulses) {
+  return std::make_unique<SocketTransport>(rank, std::move(sockets), std::move(pulses));
 }
 
 }  // namespace runtime

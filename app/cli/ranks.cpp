@@ -10,6 +10,7 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -24,6 +25,7 @@
 #include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/machine_files.h"
+#include "runtime/meeting.h"
 #include "runtime/process_group.h"
 #include "runtime/socket_ranks.h"
 
@@ -72,6 +74,15 @@ std::vector<std::string> own_command_line() {
   return arguments;
 }
 
+// How many processes this system has ended so far because its memory, or a control group's, was used up.
+std::int64_t ended_for_memory() {
+  std::ifstream in("/proc/vmstat");
+  std::string name;
+  for (std::int64_t value = 0; in >> name >> value;)
+    if (name == "oom_kill") return value;
+  return 0;
+}
+
 // Its process group; the first one's is its own.
 pid_t start_rank(int rank, int ranks, pid_t group, std::vector<std::string> arguments) {
   std::vector<char*> argv;
@@ -102,12 +113,13 @@ pid_t start_rank(int rank, int ranks, pid_t group, std::vector<std::string> argu
 
 RankOfJob rank_of_job() {
   const auto own_rank = number_in_environment(kRank), own_ranks = number_in_environment(kRanks);
-  if (own_rank && own_ranks) return {*own_rank, *own_ranks, *own_ranks, true};
+  if (own_rank && own_ranks) return {*own_rank, *own_ranks, *own_ranks, *own_rank, true};
   const auto torch_rank = number_in_environment("RANK"), torch_size = number_in_environment("WORLD_SIZE");
   if (torch_rank && torch_size && *torch_size > 1)
-    return {*torch_rank, *torch_size, number_in_environment("LOCAL_WORLD_SIZE").value_or(1), false};
+    return {*torch_rank, *torch_size, number_in_environment("LOCAL_WORLD_SIZE").value_or(1),
+            number_in_environment("LOCAL_RANK").value_or(0), false};
   const runtime::Launched launched = runtime::launched();
-  return {launched.rank, launched.size, launched.on_this_machine, false};
+  return {launched.rank, launched.size, launched.on_this_machine, launched.place, false};
 }
 
 void settle_degrees(sim::Strategy& strategy, const RankOfJob& job) {
@@ -123,6 +135,7 @@ void settle_degrees(sim::Strategy& strategy, const RankOfJob& job) {
 
 ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
   const std::vector<std::string> arguments = own_command_line();
+  const std::int64_t ended_before = ended_for_memory();
   std::vector<pid_t> children;
   pid_t group = 0;
   const std::vector<int> cores = runtime::own_cpus();
@@ -157,8 +170,11 @@ ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     if (WIFEXITED(status) && !code) code = static_cast<ExitCode>(WEXITSTATUS(status));
     if (WIFSIGNALED(status) && !killed_by_us && killed.empty())
-      killed = fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status),
-                           strsignal(WTERMSIG(status)));
+      killed = fmt::format("rank {} was killed by signal {} ({}){}", rank, WTERMSIG(status),
+                           strsignal(WTERMSIG(status)),
+                           WTERMSIG(status) == SIGKILL && ended_for_memory() > ended_before
+                               ? ", as the system does when memory is used up"
+                               : "");
     if (!end) end = Clock::now() + kGrace;
   }
   if (!killed.empty()) throw runtime::DeviceError(killed + "; the other ranks have ended");
@@ -166,17 +182,15 @@ ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
 }
 
 std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::DeviceChoice& device) {
-  if (job.on_this_machine != job.size)
-    throw runtime::NoDevice(fmt::format(
-        "{} ranks were started, {} of them on this machine; ranks of one run are on one machine here",
-        job.size, job.on_this_machine));
   // Who starts processes together on a machine is the parent of all of them.
   std::unique_ptr<runtime::Transport> transport =
-      runtime::join_socket_ranks(job.rank, job.size, std::to_string(getppid()), kPatience);
+      job.on_this_machine == job.size
+          ? runtime::join_socket_ranks(job.rank, job.size, std::to_string(getppid()), kPatience)
+          : runtime::join_machines(job.rank, job.size, kPatience);
   if (device.kind == runtime::DeviceChoice::Kind::cuda && device.any_gpu)
     if (const std::size_t gpus = runtime::cuda_status().gpus.size(); gpus > 0)
-      device.ordinal = job.rank % static_cast<int>(gpus);
-  const std::vector<int> cores = share_of(runtime::own_cpus(), job.rank, job.size);
+      device.ordinal = job.place % static_cast<int>(gpus);
+  const std::vector<int> cores = share_of(runtime::own_cpus(), job.place, job.on_this_machine);
   keep_to(cores);
   if (device.threads == 0) device.threads = static_cast<int>(cores.size());
   return transport;
@@ -191,7 +205,7 @@ ExitCode among_ranks(const RankOfJob& job, runtime::DeviceChoice& device,
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
     transport->give_up(failure.message);
-    if (job.is_first()) throw;
+    if (job.place == 0) throw;
     return failure.code;
   }
 }

@@ -20,6 +20,7 @@ inline constexpr int kMostRanks = 64;
 struct RankOfJob {
   int rank = 0, size = 1;
   int on_this_machine = 1;  // of them
+  int place = 0;            // among those
   bool own_launch = false;  // started by start_ranks()
   bool is_first() const { return rank == 0; }
 };
@@ -35,12 +36,12 @@ void settle_degrees(sim::Strategy& strategy, const RankOfJob& job);
 ExitCode start_ranks(int ranks, const InterruptSignals& interrupt);
 
 // Meets the others, takes the GPU that is this rank's turn where none is named, and keeps this rank to its
-// share of the machine's cores, whose number becomes `device.threads` unless that is set. Throws
-// runtime::NoDevice for ranks on several machines.
+// share of the machine's cores, whose number becomes `device.threads` unless that is set. Ranks of one
+// machine meet by sockets of its own, those of several as runtime/meeting.h says.
 std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::DeviceChoice& device);
 
-// Joins as above, does it as one of the ranks and returns how it ended. What goes wrong is told by the first,
-// and ends the others.
+// Joins as above, does it as one of the ranks and returns how it ended. What goes wrong ends the others, and
+// is told by the first one of each machine.
 ExitCode among_ranks(const RankOfJob& job, runtime::DeviceChoice& device,
                      const std::function<ExitCode(runtime::Communicator&)>& does);
 

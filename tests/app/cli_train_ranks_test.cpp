@@ -1,4 +1,9 @@
 // ridgepoint train and generate over several ranks, which they start themselves.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -30,6 +35,19 @@ Arguments with(Arguments arguments, const Arguments& further) {
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// That nobody listens at.
+std::string free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t length = sizeof address;
+  const auto any = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(bind(socket, any, length) == 0);
+  REQUIRE(getsockname(socket, any, &length) == 0);
+  close(socket);
+  return std::to_string(ntohs(address.sin_port));
 }
 
 // The process of a rank in the run that has this argument; 0 where there is none.
@@ -91,6 +109,47 @@ TEST_CASE("A rank that is killed is named, all others end, and other ranks resum
   INFO(resumed.err);
   CHECK(resumed.exit_code == 0);
   CHECK(resumed.out.find("\"step\":" + std::to_string(step + 1)) != std::string::npos);
+}
+
+namespace {
+
+// As torchrun starts a rank on each of two machines; both are this one.
+Arguments on_machine(int rank, const std::string& port) {
+  return {"env",
+          "RANK=" + std::to_string(rank),
+          "WORLD_SIZE=2",
+          "LOCAL_RANK=0",
+          "LOCAL_WORLD_SIZE=1",
+          "MASTER_ADDR=127.0.0.1",
+          "MASTER_PORT=" + port};
+}
+
+}  // namespace
+
+TEST_CASE("Ranks of two machines, as torchrun starts them, meet by TCP and have one process's losses") {
+  const std::string port = free_port();
+  const Arguments steps{"--tp", "2", "--steps", "3", "--format", "json"};
+  program::Running second(with(kTrain, steps), on_machine(1, port));
+  const Result first = run(with(kTrain, steps), on_machine(0, port));
+  INFO(first.err);
+  REQUIRE(first.exit_code == 0);
+  CHECK(second.finish().exit_code == 0);
+  const Result one = run(with(kTrain, {"--steps", "3", "--format", "json"}));
+  const auto a = nlohmann::json::parse(one.out).at("report"),
+             b = nlohmann::json::parse(first.out).at("report");
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(b["steps"][i]["loss"].get<double>() == Approx(a["steps"][i]["loss"].get<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("A rank that is killed on another machine is named on this one") {
+  const std::string port = free_port();
+  const Arguments train = with(kTrain, {"--dp", "2", "--steps", "100000", "--stream"});
+  program::Running first(train, on_machine(0, port)), second(train, on_machine(1, port));
+  REQUIRE(first.wait_for("\"event\":\"step\""));
+  second.signal(SIGKILL);
+  const Result result = first.finish();
+  CHECK(result.exit_code == 6);
+  CHECK(result.err.find("rank 1 ended: its process is no more") != std::string::npos);
 }
 
 TEST_CASE("Two ranks that generate starts itself say one process's tokens") {

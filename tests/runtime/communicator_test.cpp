@@ -5,10 +5,12 @@
 
 #include <array>
 #include <functional>
+#include <future>
 #include <random>
 #include <thread>
 
 #include "runtime/socket_ranks.h"
+#include "runtime/tcp_ranks.h"
 #include "runtime/thread_ranks.h"
 #include "tests/support/catch.h"
 
@@ -27,6 +29,21 @@ void run_socket_ranks(std::int32_t ranks, const std::function<void(runtime::Tran
   for (std::int32_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       const auto transport = runtime::join_socket_ranks(rank, ranks, name, std::chrono::seconds(60));
+      work(*transport);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The same by TCP.
+void run_tcp_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
+  std::promise<std::string> told;
+  const std::shared_future<std::string> port = told.get_future().share();
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const runtime::Meeting meeting{{"localhost"}, rank == 0 ? "0" : port.get(), "test"};
+      const auto transport = runtime::join_tcp_ranks(rank, ranks, meeting, std::chrono::seconds(60),
+                                                     [&](const std::string& of) { told.set_value(of); });
       work(*transport);
     });
   for (std::thread& thread : threads) thread.join();
@@ -66,7 +83,7 @@ ConstBytes read_bytes_of(const std::vector<float>& values) {
 }  // namespace
 
 TEST_CASE("Collectives give the sums and orders of a loop over ranks, bit by bit, whatever carries them") {
-  const auto run_ranks = GENERATE(&run_socket_ranks, &runtime::run_thread_ranks);
+  const auto run_ranks = GENERATE(&run_socket_ranks, &run_tcp_ranks, &runtime::run_thread_ranks);
   const std::int32_t ranks = GENERATE(2, 3, 5);
   const std::size_t count = GENERATE(1, 7, 1000, 100003);
   CAPTURE(ranks, count);
@@ -113,7 +130,7 @@ TEST_CASE("Collectives give the sums and orders of a loop over ranks, bit by bit
 }
 
 TEST_CASE("Messages of different tags do not mix, and two ranks may send before either receives") {
-  const auto run_ranks = GENERATE(&run_socket_ranks, &runtime::run_thread_ranks);
+  const auto run_ranks = GENERATE(&run_socket_ranks, &run_tcp_ranks, &runtime::run_thread_ranks);
   constexpr std::size_t kLarge = 4'000'000;  // more than a socket holds
   std::array<bool, 2> fine{};
   run_ranks(2, [&](runtime::Transport& transport) {
@@ -141,7 +158,7 @@ TEST_CASE("Messages of different tags do not mix, and two ranks may send before 
 }
 
 TEST_CASE("What the first rank has is what all ranks get") {
-  const auto run_ranks = GENERATE(&run_socket_ranks, &runtime::run_thread_ranks);
+  const auto run_ranks = GENERATE(&run_socket_ranks, &run_tcp_ranks, &runtime::run_thread_ranks);
   std::array<double, 3> got{};
   run_ranks(3, [&](runtime::Transport& transport) {
     Communicator communicator(transport);
@@ -151,8 +168,9 @@ TEST_CASE("What the first rank has is what all ranks get") {
 }
 
 TEST_CASE("A rank that gives up is named to all others") {
+  const auto run_ranks = GENERATE(&run_socket_ranks, &run_tcp_ranks);
   std::array<std::int32_t, 4> lost{-1, -1, -1, -1};
-  run_socket_ranks(4, [&](runtime::Transport& transport) {
+  run_ranks(4, [&](runtime::Transport& transport) {
     try {
       if (transport.rank() == 2) return transport.give_up("its loss is no number");
       Communicator communicator(transport);
