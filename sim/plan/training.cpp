@@ -603,12 +603,20 @@ Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buf
   return op;
 }
 
+// Whether that goes over all data- and context-parallel ranks: experts are divided over all of them. Else the
+// ranks of a shard group have the whole together.
+bool sums_norm_over_all_data(const PlanBuilder& b) {
+  return b.scenario().model.has_experts();
+}
+
 // Where several of the ranks over which the norm is summed hold the same, each adds its part of the square.
 std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, BufferId norm) {
   const Strategy& s = b.strategy();
   const bool over_data = sums_norm_over_data(b);
   const auto copies = [&](const Tensor& t) {
-    const int ranks = t.of_experts ? b.expert_data_ranks() : data_ranks(s);
+    const int ranks = t.of_experts                 ? b.expert_data_ranks()
+                      : sums_norm_over_all_data(b) ? data_ranks(s)
+                                                   : shard_ranks(s);
     const int shards = t.zero_stage == 0 ? 1 : t.of_experts ? ranks : shard_ranks(s);
     const int directions = b.groups().directions >= 0 ? 2 : 1;
     // Whole experts stand on each tensor-parallel rank, which the sum without data goes over.
@@ -962,7 +970,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
       ops.push_back(std::move(op));
     };
     add_sum("tensor", b.groups().tensor);
-    if (sums_norm_over_data(b)) add_sum("data", b.groups().expert >= 0 ? b.groups().data : b.groups().shard);
+    if (sums_norm_over_data(b))
+      add_sum("data", sums_norm_over_all_data(b) ? b.groups().data : b.groups().shard);
     add_sum("pipeline", b.groups().pipeline);
   };
   if (overflow != kNoBuffer) {
