@@ -1,20 +1,23 @@
 // Checkpoints of a training run: a folder that is a Hugging Face model folder too.
 //
 //   config.json, tokenizer.json        the model's shape; the tokenizer, where it came from a folder that has
-//   one model-STEP.safetensors             parameters, fp32, under Hugging Face's names
+//   model-STEP.safetensors             parameters, fp32, under Hugging Face's names
 //   optimizer-STEP.safetensors         moments, fp32, under the plan's names and "/layer"
 //   model.safetensors.index.json       names the above and holds step, seed and data position
 //
 // The index is written last, by an atomic rename: until then the folder is the previous checkpoint, and
-// whatever a killed run has left beside it is removed by the next save. So a kill at any time loses nothing
-// that a save had returned from.
+// whatever a killed run has left beside it is removed by the next save. So a kill at any time loses no
+// checkpoint that was told as written (sim::CheckpointEvent).
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "runtime/loss_scale.h"
 #include "runtime/run.h"
+#include "sim/units.h"
 
 namespace runtime {
 
@@ -30,19 +33,20 @@ struct CheckpointState {
 // checkpoint.
 void require_checkpoint_folder(const std::filesystem::path& directory);
 
-// Every rank of a run calls it; rank 0 writes the whole model, whatever the ranks divide.
-// `model_directory`: where tokenizer.json is copied from, may be empty. Throws DeviceError (a full disk) with
-// the previous checkpoint intact, and InputError where the folder holds a model that is no checkpoint.
-void save_checkpoint(const std::filesystem::path& directory, const Run& run, const CheckpointState& state,
-                     const std::filesystem::path& model_directory);
-
 // What the index says of a checkpoint, beside where its weights lie. Throws InputError or PresetError, naming
 // file and field.
 struct CheckpointIndex {
   CheckpointState state;
-  std::string optimizer_file;  // its name, in the same folder
+  std::vector<std::string> optimizer_files;  // their names, in the same folder
 };
 CheckpointIndex read_checkpoint_index(const std::filesystem::path& directory);
+inline constexpr const char* kCheckpointIndex = "model.safetensors.index.json";
+// That file's text. `weights`: the file of each tensor of the model; `size`: of all of them.
+std::string checkpoint_index_text(const CheckpointIndex& index,
+                                  const std::map<std::string, std::string>& weights, sim::Bytes size);
+
+// What a moment is called in its file.
+std::string optimizer_state_name(const Run& run, InstanceName whole);
 
 // Fills parameters and optimizer states, of each rank its own parts. Throws InputError naming file and
 // tensor.

@@ -112,6 +112,8 @@ class Device {
   virtual std::string pci_bus_id() const { return {}; }
   // Types that matrix products are formed in: what a scenario's workload.dtype may be.
   virtual std::span<const sim::DType> dtypes() const = 0;
+  // What it holds and computes where plans say fp32: fp64 of a device that is an oracle of others.
+  virtual sim::DType single_precision() const { return sim::DType::fp32; }
   // Types with fewer bits that weights may be stored in while generating in `computing`; none where they are
   // stored as they are multiplied.
   virtual std::span<const sim::DType> weight_dtypes(sim::DType computing) const {

@@ -118,6 +118,7 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
                    Communicator& communicator, std::size_t program)
     : plan_(plan),
       memory_(memory),
+      host_memory_(sim::plan_host_memory(plan, program)),
       program_(plan.programs.at(program)),
       device_(device),
       communicator_(communicator),
@@ -144,6 +145,7 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
   index_rows();
   pairs_ = sim::always_followed(plan_);
   arena_.make_resident();
+  if (host_memory_.arena.value > 0) host_arena_.emplace(device, host_memory_.arena).make_resident();
 }
 
 Executor::~Executor() {
@@ -152,8 +154,21 @@ Executor::~Executor() {
 
 std::span<std::byte> Executor::instance(sim::BufferId buffer, std::int32_t layer,
                                         std::int32_t micro_batch) const {
-  const sim::Instance& found = memory_.find(plan_, buffer, layer, micro_batch);
-  return {arena_.at(found.offset), static_cast<std::size_t>(found.bytes.value)};
+  const sim::Instance& found = find(buffer, layer, micro_batch);
+  return {arena_of(buffer).at(found.offset), static_cast<std::size_t>(found.bytes.value)};
+}
+
+const sim::Instance& Executor::find(sim::BufferId buffer, std::int32_t layer,
+                                    std::int32_t micro_batch) const {
+  const bool on_host = plan_.buffers[static_cast<std::size_t>(plan_.storage(buffer))].on_host;
+  return (on_host ? host_memory_ : memory_).find(plan_, buffer, layer, micro_batch);
+}
+
+Arena& Executor::arena_of(sim::BufferId buffer) {
+  return plan_.buffers[static_cast<std::size_t>(plan_.storage(buffer))].on_host ? *host_arena_ : arena_;
+}
+const Arena& Executor::arena_of(sim::BufferId buffer) const {
+  return plan_.buffers[static_cast<std::size_t>(plan_.storage(buffer))].on_host ? *host_arena_ : arena_;
 }
 
 const Executor::Instances& Executor::instances_of(const sim::Action& action) {
@@ -161,10 +176,10 @@ const Executor::Instances& Executor::instances_of(const sim::Action& action) {
   if (!is_new) return place->second;
   for (const sim::Operation& operation : plan_.blocks[static_cast<std::size_t>(action.block)].operations)
     for (const sim::Operand& operand : operation.operands)
-      place->second.push_back(operand.buffer == sim::kNoBuffer
-                                  ? nullptr
-                                  : &memory_.find(plan_, operand.buffer, action.layer + operand.layer_offset,
-                                                  action.micro_batch));
+      place->second.push_back(
+          operand.buffer == sim::kNoBuffer
+              ? nullptr
+              : &find(operand.buffer, action.layer + operand.layer_offset, action.micro_batch));
   return place->second;
 }
 
@@ -227,6 +242,7 @@ void Executor::bind(std::size_t section) {
 BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& instance,
                             const sim::Variables& variables) {
   const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
+  Arena& arena = arena_of(operand.buffer);
   sim::Bytes bytes = buffer.bytes(variables), before = bytes * buffer.part;
   if (buffer.view_of != sim::kNoBuffer && buffer.shard_group >= 0) {
     // Shards are padded; what they are a part of is not.
@@ -238,12 +254,12 @@ BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& in
   if (buffer.row_width > 0) {
     before = {buffer.first_column * sim::bits(buffer.dtype) / 8};
     const sim::Bytes whole = plan_.buffers[static_cast<std::size_t>(buffer.view_of)].bytes(variables);
-    arena_.touch(instance.offset, sim::aligned(whole));
+    arena.touch(instance.offset, sim::aligned(whole));
   } else {
     // Memory is handed out in whole units.
-    arena_.touch(instance.offset, sim::aligned(before + bytes));
+    arena.touch(instance.offset, sim::aligned(before + bytes));
   }
-  return {arena_.at(instance.offset + before), bytes.value, buffer.dtype, buffer.row_width};
+  return {arena.at(instance.offset + before), bytes.value, buffer.dtype, buffer.row_width};
 }
 
 // Memory is planned for one operation after the other: what a later one writes may lie where an earlier one

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -57,6 +58,9 @@ class Executor {
 
   const std::vector<RowKey>& rows() const { return rows_; }
   const Arena& arena() const { return arena_; }
+  // What the plan keeps in the host's memory, and where that is; null where it keeps nothing there.
+  const sim::MemoryPlan& host_memory() const { return host_memory_; }
+  const Arena* host_arena() const { return host_arena_ ? &*host_arena_ : nullptr; }
   const sim::Program& program() const { return program_; }
 
   // The device memory of one instance, whole. std::out_of_range where the program does not use it.
@@ -118,6 +122,9 @@ class Executor {
   void find_what_may_fuse();
   BoundOperand bind(const sim::Operand& operand, const sim::Instance& instance,
                     const sim::Variables& variables);
+  const sim::Instance& find(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch) const;
+  Arena& arena_of(sim::BufferId buffer);
+  const Arena& arena_of(sim::BufferId buffer) const;
   // bound_[i], and those behind it that the device carries out with it.
   FusedRun execute_from(std::size_t i, const RunSettings& settings);
   void communicate(const Bound& bound);
@@ -149,6 +156,7 @@ class Executor {
 
   const sim::Plan& plan_;
   const sim::MemoryPlan& memory_;
+  const sim::MemoryPlan host_memory_;
   const sim::Program& program_;
   Device& device_;
   Communicator& communicator_;
@@ -156,6 +164,7 @@ class Executor {
   std::unique_ptr<Collectives> of_device_;  // where its memory is not the host's
   Collectives& collectives_;
   Arena arena_;
+  std::optional<Arena> host_arena_;
 
   std::vector<RowKey> rows_;
   // Rows of a block's operations in a phase: rows_of_[phase * blocks + block][operation].

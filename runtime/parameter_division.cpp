@@ -85,10 +85,22 @@ void TensorPart::take(std::span<const float> whole, std::span<float> part, float
   });
 }
 
-void TensorPart::put(std::span<const float> part, std::span<float> whole) const {
-  each_run(*this, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
+namespace {
+
+template <class Number>
+void put_runs(const TensorPart& of, std::span<const Number> part, std::span<Number> whole) {
+  each_run(of, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
     std::copy_n(part.begin() + to, n, whole.begin() + from);
   });
+}
+
+}  // namespace
+
+void TensorPart::put(std::span<const float> part, std::span<float> whole) const {
+  put_runs(*this, part, whole);
+}
+void TensorPart::put(std::span<const double> part, std::span<double> whole) const {
+  put_runs(*this, part, whole);
 }
 
 ParameterPlace parameter_place(const sim::Scenario& scenario, std::int32_t rank) {

@@ -27,6 +27,7 @@ struct TensorPart {
   std::int64_t elements() const { return length * (by_columns ? rows : columns); }
   void take(std::span<const float> whole, std::span<float> part, float padding = 0) const;
   void put(std::span<const float> part, std::span<float> whole) const;
+  void put(std::span<const double> part, std::span<double> whole) const;
 };
 
 // A rank's place among those that divide something.

@@ -202,6 +202,20 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
                    " can be predicted but not run here; ridgepoint can");
 }
 
+namespace {
+
+// All that a plan says is fp32, operands and arithmetic, in another type.
+void set_single_precision(sim::Plan& plan, sim::DType type) {
+  const auto set = [type](sim::DType& of) {
+    if (of == sim::DType::fp32) of = type;
+  };
+  for (sim::Buffer& buffer : plan.buffers) set(buffer.dtype);
+  for (sim::Block& block : plan.blocks)
+    for (sim::Operation& operation : block.operations) set(operation.dtype);
+}
+
+}  // namespace
+
 Run::Run(const sim::Scenario& scenario, int threads) : Run(scenario, make_cpu_device(threads)) {}
 
 Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device)
@@ -220,12 +234,14 @@ Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, std::uni
                         ? "is one process"
                         : "are " + std::to_string(communicator_.size()) + " processes"));
   plan_ = sim::make_plan(scenario);
+  set_single_precision(plan_, device_->single_precision());
   require_whole_groups(plan_, *device_);
   place_ = sim::place_of_rank(scenario.strategy, communicator_.rank());
   const auto program = static_cast<std::size_t>(place_.pipeline);
   memory_ = sim::plan_memory(plan_, program);
   require_fit(memory_, *device_);
-  if (communicator_.size() > 1 || sim::held_vocabulary(scenario) > scenario.model.vocab_size) {
+  if (communicator_.size() > 1 || scenario.strategy.offload_optimizer ||
+      sim::held_vocabulary(scenario) > scenario.model.vocab_size) {
     sim::Scenario of_one = scenario;
     of_one.strategy = {};
     of_one.implementation.vocabulary_multiple = 1;
@@ -272,9 +288,13 @@ std::size_t Run::whole_elements_of(InstanceName whole) const {
 
 InstanceName Run::own(InstanceName whole) const {
   const sim::BufferId buffer = plan_.find(whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].name);
-  const auto is_it = [&](const sim::Instance& i) { return i.buffer == buffer && i.layer == whole.layer; };
-  const bool has = std::any_of(memory_.instances.begin(), memory_.instances.end(), is_it);
-  return {has ? buffer : sim::kNoBuffer, whole.layer};
+  return {has(buffer, whole.layer) ? buffer : sim::kNoBuffer, whole.layer};
+}
+
+bool Run::has(sim::BufferId buffer, std::int32_t layer) const {
+  const auto is_it = [&](const sim::Instance& i) { return i.buffer == buffer && i.layer == layer; };
+  const std::vector<sim::Instance>&here = memory_.instances, &on_host = executor_->host_memory().instances;
+  return std::any_of(here.begin(), here.end(), is_it) || std::any_of(on_host.begin(), on_host.end(), is_it);
 }
 
 const std::string& Run::parameter_of(InstanceName whole) const {
@@ -285,12 +305,16 @@ const std::string& Run::parameter_of(InstanceName whole) const {
 }
 
 Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
+  return part_of(whole, rank, plan_.find(whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].name));
+}
+
+Run::Part Run::part_of(InstanceName whole, std::int32_t rank, sim::BufferId held) const {
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const sim::Buffer& buffer = whole_plan().buffers[static_cast<std::size_t>(whole.buffer)];
   Part part;
   part.of_tensor =
       part_of_parameter(plan_.scenario.model, parameter_of(whole), parameter_place(plan_.scenario, rank));
-  const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(plan_.find(buffer.name))];
+  const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(held)];
   // Of states with fewer elements than their parameter, a number a row, a column or a block, ranks have all,
   // and at the end those of what pads the vocabulary.
   const std::vector<sim::Buffer>& buffers = whole_plan().buffers;
@@ -330,8 +354,11 @@ float zero_of(const sim::Buffer& buffer) {
 
 void Run::write_part(InstanceName whole, std::span<const float> values) {
   const InstanceName here = own(whole);
-  if (here.buffer == sim::kNoBuffer) return;
-  const Part part = part_of(whole, communicator_.rank());
+  if (here.buffer != sim::kNoBuffer) write_part_to(here, whole, values);
+}
+
+void Run::write_part_to(InstanceName here, InstanceName whole, std::span<const float> values) {
+  const Part part = part_of(whole, communicator_.rank(), here.buffer);
   std::vector<float> of_tensor;
   if (part.of_tensor) {
     of_tensor.resize(part.elements);
@@ -346,7 +373,8 @@ void Run::write_part(InstanceName whole, std::span<const float> values) {
   write_values(here, shard);
 }
 
-std::vector<float> Run::collect(InstanceName whole) const {
+template <typename Number>
+std::vector<Number> Run::collect(InstanceName whole) const {
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const InstanceName here = own(whole);
   const Part own_part = part_of(whole, communicator_.rank());
@@ -355,17 +383,17 @@ std::vector<float> Run::collect(InstanceName whole) const {
   for (std::int32_t other = 0; sends && other < communicator_.rank(); ++other)
     sends = sim::place_of_rank(strategy, other).pipeline != place_.pipeline ||
             part_of(whole, other).key() != own_part.key();
-  std::vector<float> own_values;
+  std::vector<Number> own_values;
   if (sends) {
     own_values.resize(elements_of(here));
-    read_values(here, own_values);
+    read_values(here, std::span(own_values));
     own_values.resize(own_part.count);
   }
   const auto parts = communicator_.gather_to_first(std::as_bytes(std::span(own_values)));
   if (communicator_.rank() > 0) return {};
-  std::vector<float> values(whole_elements_of(whole));
+  std::vector<Number> values(whole_elements_of(whole));
   // Parts of the tensor that shards are of, each with the values that have come.
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Part, std::vector<float>>> of_tensor;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Part, std::vector<Number>>> of_tensor;
   for (std::int32_t rank = 0; rank < communicator_.size(); ++rank) {
     const std::vector<std::byte>& bytes = parts[static_cast<std::size_t>(rank)];
     if (bytes.empty()) continue;
@@ -378,12 +406,14 @@ std::vector<float> Run::collect(InstanceName whole) const {
   for (const auto& [key, part_and_values] : of_tensor) {
     const auto& [part, local] = part_and_values;
     if (part.of_tensor)
-      part.of_tensor->put(local, values);
+      part.of_tensor->put(std::span<const Number>(local), std::span(values));
     else
       values = local;
   }
   return values;
 }
+template std::vector<float> Run::collect(InstanceName whole) const;
+template std::vector<double> Run::collect(InstanceName whole) const;
 
 bool Run::holds(sim::BufferId buffer, std::int32_t micro_batch) const {
   return std::any_of(memory_.instances.begin(), memory_.instances.end(), [&](const sim::Instance& i) {
@@ -424,6 +454,10 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
                  });
     return;
   }
+  if (dtype == sim::DType::fp64) {
+    const std::vector<double> wide(values.begin(), values.end());
+    return write(name.buffer, std::span(wide), name.layer);
+  }
   if (sim::bits(dtype) != 16) return write(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
   std::transform(values.begin(), values.end(), rounded.begin(),
@@ -444,20 +478,33 @@ bool Run::write_codes(InstanceName name, const ModelSource& model) {
       });
 }
 
-void Run::read_values(InstanceName name, std::span<float> values) const {
+void Run::read_values(InstanceName name, std::span<float> values, std::int32_t micro_batch) const {
   const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
-  const sim::DType dtype = buffer.dtype;
-  if (is_coded_state(buffer)) {
-    std::vector<std::uint8_t> codes(values.size());
-    read(name.buffer, std::span(codes), name.layer);
-    std::copy(codes.begin(), codes.end(), values.begin());
-    return;
+  const auto as = [&](auto number, const auto& widen) {
+    std::vector<decltype(number)> stored(values.size());
+    read(name.buffer, std::span(stored), name.layer, micro_batch);
+    std::transform(stored.begin(), stored.end(), values.begin(), widen);
+  };
+  if (is_coded_state(buffer))
+    return as(std::uint8_t{}, [](std::uint8_t code) { return static_cast<float>(code); });
+  switch (buffer.dtype) {
+    case sim::DType::fp64:
+      return as(double{}, [](double value) { return static_cast<float>(value); });
+    case sim::DType::bf16:
+      return as(std::uint16_t{}, bf16_to_f32);
+    case sim::DType::fp16:
+      return as(std::uint16_t{}, f16_to_f32);
+    default:
+      return read(name.buffer, values, name.layer, micro_batch);
   }
-  if (sim::bits(dtype) != 16) return read(name.buffer, values, name.layer);
-  std::vector<std::uint16_t> rounded(values.size());
-  read(name.buffer, std::span(rounded), name.layer);
-  std::transform(rounded.begin(), rounded.end(), values.begin(),
-                 dtype == sim::DType::bf16 ? bf16_to_f32 : f16_to_f32);
+}
+
+void Run::read_values(InstanceName name, std::span<double> values, std::int32_t micro_batch) const {
+  if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype == sim::DType::fp64)
+    return read(name.buffer, values, name.layer, micro_batch);
+  std::vector<float> narrow(values.size());
+  read_values(name, std::span(narrow), micro_batch);
+  std::copy(narrow.begin(), narrow.end(), values.begin());
 }
 
 namespace {
@@ -481,7 +528,6 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   for (const InstanceName& name : whole_instances_of(sim::BufferClass::parameter)) {
     const sim::Buffer& of = whole.buffers[static_cast<std::size_t>(name.buffer)];
     const std::string& buffer = of.name;
-    const sim::BufferId master = whole.find("master." + buffer);
     const InstanceName mine = own(name);
     if (mine.buffer == sim::kNoBuffer) continue;
     if (communicator_.size() == 1 && write_codes(mine, model)) continue;
@@ -489,7 +535,10 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
     if (!load_parameter(model, of, name.layer, values))
       draw_parameter(plan_.scenario.model, seed, buffer, name.layer, values);
     write_part(name, values);
-    if (master != sim::kNoBuffer) write_part({master, name.layer}, values);
+    // Beside a parameter in 16 bits, and in the host's memory where that updates it.
+    for (const char* copy : {"master.", "host."})
+      if (const sim::BufferId beside = plan_.find(copy + buffer); has(beside, name.layer))
+        write_part_to({beside, name.layer}, name, values);
   }
   for (const auto& [name, fill] : {std::pair{sim::buffer_names::rope_table, &fill_rope_table},
                                    std::pair{sim::buffer_names::local_rope_table, &fill_local_rope_table}}) {
@@ -497,8 +546,7 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
     if (table == sim::kNoBuffer || !holds(table)) continue;
     values.resize(elements_of({table}));
     fill(plan_.scenario.model, values);
-    values = rows_of_own_positions(values);
-    write(table, std::span<const float>(values));
+    write_values({table}, rows_of_own_positions(values));
   }
   fill_cache_tables();
 }
@@ -565,6 +613,11 @@ sim::Source Run::source(std::uint64_t seed) const {
 
 void Run::add_memory(sim::Report& report, std::span<const double> stamps) const {
   report.memory = measured_ledger(memory_, executor_->arena(), device_->in_use(), device_->platform_memory());
+  if (const Arena* const on_host = executor_->host_arena()) {
+    const sim::MemoryPlan& planned = executor_->host_memory();
+    report.memory.push_back(
+        {std::string(sim::kHostMemory), 0, on_host->high_water() - (planned.arena - planned.live_peak)});
+  }
   report.memory_timeline = measured_timeline(plan_, memory_, stamps);
 }
 

@@ -68,13 +68,15 @@ class Run {
   std::size_t whole_elements_of(InstanceName whole) const;
   // Writes this rank's part, where it has one.
   void write_part(InstanceName whole, std::span<const float> values);
-  // Every rank calls it; rank 0 gets the values, the others nothing.
-  std::vector<float> collect(InstanceName whole) const;
+  // Every rank calls it; rank 0 gets the values, as floats or doubles, the others nothing.
+  template <typename Number>
+  std::vector<Number> collect(InstanceName whole) const;
 
   // Whole instances as fp32, whatever the buffer's type: rounded to nearest on the way in. Weights in fewer
   // than 16 bits are written alone, with scales of their own (weight_quantisation.h).
   void write_values(InstanceName name, std::span<const float> values);
-  void read_values(InstanceName name, std::span<float> values) const;
+  void read_values(InstanceName name, std::span<float> values, std::int32_t micro_batch = 0) const;
+  void read_values(InstanceName name, std::span<double> values, std::int32_t micro_batch = 0) const;
 
   // Whole instances, or their beginning: as many elements as the span has. std::out_of_range for more.
   template <typename T>
@@ -112,9 +114,13 @@ class Run {
     }
   };
   Part part_of(InstanceName whole, std::int32_t rank) const;
+  // As this rank's buffer holds it, which may be a copy of the whole one under another name.
+  Part part_of(InstanceName whole, std::int32_t rank, sim::BufferId held) const;
+  void write_part_to(InstanceName here, InstanceName whole, std::span<const float> values);
   const std::string& parameter_of(InstanceName whole) const;  // its name, or that of what it belongs to
   // This rank's instance of it; kNoBuffer where it has none.
   InstanceName own(InstanceName whole) const;
+  bool has(sim::BufferId buffer, std::int32_t layer) const;  // in this rank's memory or its host's
   void fill_cache_tables();
   std::vector<float> rows_of_own_positions(const std::vector<float>& table) const;
   bool write_codes(InstanceName name, const ModelSource& model);
@@ -132,7 +138,8 @@ class Run {
   std::unique_ptr<Communicator> alone_;
   Communicator& communicator_;
   sim::RankPlace place_;
-  std::optional<sim::Plan> whole_plan_;  // among several ranks, or where this one's vocabulary is padded
+  // Among several ranks, where this one's vocabulary is padded, or its states are in the host's memory.
+  std::optional<sim::Plan> whole_plan_;
   sim::MemoryPlan whole_memory_;
   std::unique_ptr<Executor> executor_;
 };

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/checkpoint.h"
 #include "runtime/checkpoint_lock.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/error.h"
 #include "runtime/gpu_state.h"
 #include "runtime/hugging_face_config.h"
@@ -126,13 +126,13 @@ class Measurements {
 
 class Trainer {
  public:
-  Trainer(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
-          Communicator& communicator, const EventSink& sink)
+  Trainer(Run& run, const ModelSource& model, const TrainSettings& settings, const EventSink& sink)
       : settings_(settings),
         model_(model),
-        sink_(communicator.rank() == 0 ? sink : EventSink()),
-        run_(scenario, open_device(settings.device), communicator),
+        sink_(run.communicator().rank() == 0 ? sink : EventSink()),
+        run_(run),
         measurements_(run_) {
+    const sim::Scenario& scenario = run.plan().scenario;
     const sim::Workload& workload = scenario.workload;
     micro_batches_ = workload.global_batch_size / scenario.strategy.data_parallel / workload.micro_batch_size;
     tokens_per_micro_batch_ = static_cast<std::size_t>(workload.micro_batch_size * own_length());
@@ -144,6 +144,11 @@ class Trainer {
     losses_ = plan.find(sim::buffer_names::losses);
     norm_ = plan.find(sim::buffer_names::gradient_norm);
     overflow_ = plan.find(sim::buffer_names::gradient_overflow);
+    if (settings.checkpoint.empty()) return;
+    const std::filesystem::path origin = model.origin;
+    writer_.emplace(settings.checkpoint,
+                    std::filesystem::is_directory(origin) ? origin : std::filesystem::path(),
+                    settings.checkpoint_shard);
   }
 
   sim::Report train(const std::stop_token& stop) {
@@ -159,6 +164,7 @@ class Trainer {
     while (step < settings_.steps && !diverged_ && !stopped(stop)) {
       ++step;
       run_step(step, stop);
+      if (writer_) tell_checkpoint(writer_->finished());
       if (tells_ranks_) tell_ranks(step);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       const double now = seconds_between(begin, Clock::now());
@@ -169,6 +175,7 @@ class Trainer {
       if (settings_.checkpoint_every > 0 && step % settings_.checkpoint_every == 0) save(step);
     }
     if (step > saved_ && !diverged_) save(step);
+    if (writer_) tell_checkpoint(writer_->finish());
 
     if (diverged_)
       report_.message =
@@ -341,8 +348,8 @@ class Trainer {
       host_losses_.resize(tokens_per_micro_batch_);
       for (std::int64_t m = 0; m < micro_batches_; ++m) {
         if (!run_.holds(losses_, static_cast<std::int32_t>(m))) continue;
-        run_.read(losses_, std::span(host_losses_), 0, static_cast<std::int32_t>(m));
-        for (const float loss : host_losses_) own.loss += loss;
+        run_.read_values({losses_}, std::span(host_losses_), static_cast<std::int32_t>(m));
+        for (const double loss : host_losses_) own.loss += loss;
       }
     }
     Communicator& communicator = run_.communicator();
@@ -377,16 +384,15 @@ class Trainer {
   }
 
   void save(std::int64_t step) {
-    if (settings_.checkpoint.empty()) return;
-    const std::filesystem::path origin = model_.origin;
-    save_checkpoint(settings_.checkpoint, run_,
-                    {.step = step,
-                     .seed = settings_.seed,
-                     .data_position = step * tokens_per_step(),
-                     .loss_scale = loss_scale_},
-                    std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
+    if (!writer_) return;
+    writer_->save(run_, {.step = step,
+                         .seed = settings_.seed,
+                         .data_position = step * tokens_per_step(),
+                         .loss_scale = loss_scale_});
     saved_ = step;
-    emit(sim::CheckpointEvent{step, settings_.checkpoint});
+  }
+  void tell_checkpoint(std::optional<std::int64_t> step) {
+    if (step) emit(sim::CheckpointEvent{*step, settings_.checkpoint});
   }
 
   void send_rows() {
@@ -442,13 +448,14 @@ class Trainer {
   const TrainSettings& settings_;
   const ModelSource& model_;
   const EventSink sink_;
-  Run run_;
+  Run& run_;
   Measurements measurements_;
   std::optional<TokenData> data_;
   std::optional<BatchReader> batches_;  // of data_
   sim::Report report_;
   std::int64_t micro_batches_ = 1;
-  std::int64_t saved_ = 0;  // the step of the last checkpoint
+  std::optional<CheckpointWriter> writer_;
+  std::int64_t saved_ = 0;  // the step of the last checkpoint, which may still be on its way to the disk
   bool diverged_ = false, stopped_ = false;
   bool tells_ranks_ = false;  // after the step at hand, on all ranks
   std::optional<Clock::time_point> ranks_told_;
@@ -458,7 +465,7 @@ class Trainer {
   std::vector<sim::BufferId> further_targets_;  // of modules of multi-token prediction
   LossScale loss_scale_;
   std::vector<std::int32_t> host_tokens_, host_targets_;
-  std::vector<float> host_losses_;
+  std::vector<double> host_losses_;
 };
 
 }  // namespace
@@ -471,12 +478,19 @@ sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const
 
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   Communicator& communicator, const EventSink& sink, std::stop_token stop) {
+  check(settings);  // before memory is taken
+  Run run(scenario, open_device(settings.device), communicator);
+  return train(run, model, settings, sink, std::move(stop));
+}
+
+sim::Report train(Run& run, const ModelSource& model, const TrainSettings& settings, const EventSink& sink,
+                  std::stop_token stop) {
   check(settings);
   if (!settings.checkpoint.empty())
-    hugging_face_config(scenario.model);  // throws now, not after the training
+    hugging_face_config(run.plan().scenario.model);  // throws now, not after the training
   std::optional<CheckpointLock> lock;
-  if (!settings.checkpoint.empty() && communicator.rank() == 0) lock.emplace(settings.checkpoint);
-  return Trainer(scenario, model, settings, communicator, sink).train(stop);
+  if (!settings.checkpoint.empty() && run.communicator().rank() == 0) lock.emplace(settings.checkpoint);
+  return Trainer(run, model, settings, sink).train(stop);
 }
 
 }  // namespace runtime

@@ -13,6 +13,8 @@
 
 namespace runtime {
 
+class Run;
+
 enum class LearningRateSchedule { constant, cosine };
 enum class DataOrder { shuffled, sequential };
 
@@ -31,6 +33,7 @@ struct TrainSettings {
   std::string data;  // text file, directory of them, or .bin of tokens; empty: the text this machine has
   std::string checkpoint;             // directory; empty: none
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  sim::Bytes checkpoint_shard{5'000'000'000};  // the most that a file holds: transformers' max_shard_size
   bool resume = false;  // from `checkpoint`: exact, the next step is bit-equal to an uninterrupted run's
   // On a GPU each step after the first few is one CUDA graph, replayed. The report's rows are then of the
   // first few, the step's time of the others.
@@ -55,5 +58,9 @@ sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const
 // are those of the whole step on every rank. Throws RankLost where another rank is no more.
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   Communicator& communicator, const EventSink& sink, std::stop_token stop);
+
+// The same in a run of the caller's, on whatever device that has: it holds what was learned afterwards.
+sim::Report train(Run& run, const ModelSource& model, const TrainSettings& settings, const EventSink& sink,
+                  std::stop_token stop);
 
 }  // namespace runtime

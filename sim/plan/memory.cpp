@@ -369,7 +369,7 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program, Addresses addresse
 }
 
 MemoryPlan plan_host_memory(const Plan& plan, std::size_t program) {
-  return Planner(plan, true).program(program, Addresses::none, Step::later);
+  return Planner(plan, true).program(program, Addresses::assigned, Step::later);
 }
 
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit) {

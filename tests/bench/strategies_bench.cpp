@@ -1,36 +1,17 @@
 // Random strategies of 2 to 8 ranks, run as threads, against one rank: how far the losses and gradient norms
-// of four steps are apart at most. Arguments: how many (300), the first seed (1).
+// of four steps are apart at most. Arguments: how many (300), the first seed (1), and "double" for the plain
+// reference in double instead of the processor's kernels: then parameters are compared too.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
 
-#include "runtime/thread_ranks.h"
-#include "runtime/train.h"
 #include "tests/runtime/random_strategy.h"
+#include "tests/runtime/reference_device.h"
+#include "tests/runtime/run_strategy.h"
 
 namespace {
-
-sim::Report train(const sim::Scenario& scenario, const runtime::TrainSettings& settings) {
-  sim::Report report;
-  runtime::run_thread_ranks(scenario.strategy.devices(), [&](runtime::Transport& transport) {
-    runtime::Communicator communicator(transport);
-    sim::Report own = runtime::train(scenario, tests::drawn(scenario.model), settings, communicator, {}, {});
-    if (transport.rank() == 0) report = std::move(own);
-  });
-  return report;
-}
-
-double apart(const sim::Report& a, const sim::Report& b) {
-  double most = a.steps.size() == b.steps.size() ? 0 : HUGE_VAL;
-  const auto relative = [](double x, double y) { return std::abs(x - y) / std::abs(y); };
-  for (std::size_t i = 0; i < std::min(a.steps.size(), b.steps.size()); ++i)
-    most = std::max({most, relative(a.steps[i].loss, b.steps[i].loss),
-                     relative(a.steps[i].grad_norm, b.steps[i].grad_norm)});
-  return most;
-}
 
 std::string described(const sim::Scenario& s) {
   const sim::Strategy& y = s.strategy;
@@ -39,7 +20,10 @@ std::string described(const sim::Scenario& s) {
          std::to_string(y.context_parallel) + " (" + std::string(sim::name(y.context_parallel_comm)) +
          ") ep " + std::to_string(y.expert_parallel) + " etp " + std::to_string(y.expert_tensor_parallel) +
          " dp " + std::to_string(y.data_parallel) + " zero " + std::to_string(y.zero_stage) + " sp " +
-         std::to_string(y.sequence_parallel);
+         std::to_string(y.sequence_parallel) + " shard group " + std::to_string(y.shard_group) + " offload " +
+         std::to_string(y.offload_optimizer) + std::to_string(y.offload_activations) + " order " +
+         y.rank_order + " recompute " + std::string(sim::name(y.recompute)) + " " +
+         std::to_string(y.recompute_interval);
 }
 
 }  // namespace
@@ -52,6 +36,11 @@ int main(int argc, char** argv) {
   settings.learning_rate = 1e-3f;
   settings.data = tests::write_tokens(folder.path());
   settings.device.threads = 1;
+  const bool in_double = argc > 3 && std::string(argv[3]) == "double";
+  const double allowed = in_double ? 1e-11 : 1e-5;
+  const auto make_device = [in_double] {
+    return in_double ? tests::make_reference_device() : runtime::make_cpu_device(1);
+  };
   double most = 0;
   int beyond = 0;
   std::map<std::string, int> seen;
@@ -60,9 +49,12 @@ int main(int argc, char** argv) {
     const sim::Strategy& y = scenario.strategy;
     sim::Scenario of_one = scenario;
     of_one.strategy = {};
-    const double difference = apart(train(scenario, settings), train(of_one, settings));
+    const tests::Trained several = tests::train_on_ranks(scenario, settings, make_device),
+                         one = tests::train_on_ranks(of_one, settings, make_device);
+    double difference = tests::steps_apart(several.report, one.report);
+    if (in_double) difference = std::max(difference, tests::parameters_apart(several, one));
     most = std::max(most, difference);
-    if (!(difference <= 1e-5)) {
+    if (!(difference <= allowed)) {
       ++beyond;
       std::printf("seed %d: %.2e apart: %s\n", first + i, difference, described(scenario).c_str());
     }
@@ -73,9 +65,17 @@ int main(int argc, char** argv) {
     if (y.expert_parallel > 1 && y.tensor_parallel > 1) ++seen["expert and tensor parallel"];
     if (y.tensor_parallel > 1) ++seen["tensor parallel"];
     if (y.data_parallel > 1) ++seen["zero " + std::to_string(y.zero_stage)];
+    if (y.shard_group > 0) ++seen["shard groups"];
+    if (y.offload_optimizer) ++seen["optimizer on the host"];
+    if (y.offload_activations) ++seen["activations on the host"];
+    if (y.rank_order != sim::kDefaultRankOrder) ++seen["other order of ranks"];
+    if (scenario.model.num_hidden_layers % y.pipeline_parallel != 0) ++seen["uneven layers"];
+    if (y.tensor_parallel > 1 && scenario.model.vocab_size % y.tensor_parallel != 0)
+      ++seen["uneven vocabulary"];
+    if (y.pipeline_parallel > 1 && scenario.model.tie_word_embeddings) ++seen["tied across stages"];
     std::fflush(stdout);
   }
-  std::printf("%d strategies: at most %.2e apart, %d by more than 1e-5\n", count, most, beyond);
+  std::printf("%d strategies: at most %.2e apart, %d by more than %.0e\n", count, most, beyond, allowed);
   for (const auto& [what, times] : seen) std::printf("  %4d %s\n", times, what.c_str());
   return beyond == 0 ? 0 : 1;
 }

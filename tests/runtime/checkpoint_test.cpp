@@ -1,6 +1,8 @@
 #include "runtime/checkpoint.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -251,6 +253,76 @@ TEST_CASE(
     check_resumed(s, settings);
     fs::remove_all(settings.checkpoint);
   }
+}
+
+TEST_CASE("A large checkpoint lies in several files, which are resumed from bit by bit as from one") {
+  const TemporaryFolder one, several;
+  tests::write_tokens(one.path());
+  tests::write_tokens(several.path());
+  const sim::Report expected = train(settings_in(one.path()));
+  runtime::TrainSettings settings = settings_in(several.path());
+  settings.schedule = runtime::LearningRateSchedule::cosine;
+  settings.checkpoint_every = 2;
+  settings.checkpoint_shard = {100'000};
+  std::stop_source stop;
+  runtime::train(
+      scenario(), tests::drawn(scenario().model), settings,
+      [&](const sim::Event& event) {
+        if (const auto* step = std::get_if<sim::StepEvent>(&event); step && step->step.step == 3)
+          stop.request_stop();
+      },
+      stop.get_token());
+  std::size_t models = 0, optimizers = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(settings.checkpoint)) {
+    const std::string name = entry.path().filename().string();
+    models += name.starts_with("model-3-0000") && name.find("-of-0000") != std::string::npos;
+    optimizers += name.starts_with("optimizer-3-0000");
+    if (entry.path().extension() == ".safetensors") CHECK(entry.file_size() < 120'000);
+  }
+  CHECK(models > 1);
+  CHECK(optimizers > models);
+  settings.resume = true;
+  const sim::Report resumed = train(settings);
+  REQUIRE(resumed.steps.size() == 3);
+  for (std::size_t s = 0; s < 3; ++s) CHECK(resumed.steps[s].loss == expected.steps[s + 3].loss);
+  CHECK(weights_in(several.path() / "checkpoint") == weights_in(one.path() / "checkpoint"));
+}
+
+TEST_CASE("Steps go on while a checkpoint is written, and one that cannot be written is told by its file") {
+  const TemporaryFolder folder;
+  tests::write_tokens(folder.path());
+  runtime::TrainSettings settings = settings_in(folder.path());
+  settings.checkpoint_every = 1;
+  fs::create_directories(settings.checkpoint);
+  // Who opens a pipe to write waits for a reader, as for a disk that does not answer; and no pipe can be
+  // synced.
+  const std::string pipe = settings.checkpoint + "/model-1.safetensors.tmp";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  std::jthread reader;
+  const auto read = [&pipe] {
+    const int descriptor = open(pipe.c_str(), O_RDONLY);
+    char ignored[4096];
+    while (descriptor >= 0 && ::read(descriptor, ignored, sizeof ignored) > 0) {
+    }
+    if (descriptor >= 0) close(descriptor);
+  };
+  // Were steps to wait, they would wait no longer than this.
+  std::jthread at_last([&read](const std::stop_token& stop) {
+    for (int i = 0; i < 600 && !stop.stop_requested(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (!stop.stop_requested()) read();
+  });
+  std::int64_t steps = 0, checkpoints = 0;
+  CHECK_THROWS_WITH(runtime::train(scenario(), tests::drawn(scenario().model), settings,
+                                   [&](const sim::Event& event) {
+                                     checkpoints += std::holds_alternative<sim::CheckpointEvent>(event);
+                                     if (!std::holds_alternative<sim::StepEvent>(event)) return;
+                                     if (++steps == kSteps) reader = std::jthread(read);
+                                   },
+                                   {}),
+                    contains("model-1.safetensors: cannot be written"));
+  CHECK(steps == kSteps);
+  CHECK(checkpoints == 0);
 }
 
 TEST_CASE("Only the newest step's files stay in the folder") {

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/checkpoint.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/error.h"
 #include "runtime/generate.h"
 #include "runtime/rank_trace.h"
@@ -21,6 +21,8 @@
 #include "runtime/train.h"
 #include "sim/cost/step_detail.h"
 #include "tests/runtime/random_strategy.h"
+#include "tests/runtime/reference_device.h"
+#include "tests/runtime/run_strategy.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -77,6 +79,22 @@ TEST_CASE("Thirty random strategies of 2 to 8 ranks have the losses and gradient
   for (std::uint32_t seed = 1; seed <= 30; ++seed) {
     CAPTURE(seed);
     check_equal(tests::random_scenario(seed), settings);
+  }
+}
+
+TEST_CASE(
+    "In double random strategies have the losses, gradient norms and parameters of one rank within 1e-11") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder);
+  for (std::uint32_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    const sim::Scenario scenario = tests::random_scenario(seed);
+    sim::Scenario of_one = scenario;
+    of_one.strategy = {};
+    const tests::Trained several = tests::train_on_ranks(scenario, settings, tests::make_reference_device),
+                         one = tests::train_on_ranks(of_one, settings, tests::make_reference_device);
+    CHECK(tests::steps_apart(several.report, one.report) <= 1e-11);
+    CHECK(tests::parameters_apart(several, one) <= 1e-11);
   }
 }
 
@@ -433,7 +451,9 @@ TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {
     runtime::Communicator communicator(transport);
     runtime::Run run(reader, runtime::make_cpu_device(1), communicator);
     const runtime::CheckpointState state = runtime::load_checkpoint(settings.checkpoint, run);
-    runtime::save_checkpoint(folder.path() / "b", run, state, {});
+    runtime::CheckpointWriter writer(folder.path() / "b", {}, sim::gib(1));
+    writer.save(run, state);
+    writer.finish();
   });
   CHECK(content("b/model-2.safetensors") == parameters);
   CHECK(content("b/optimizer-2.safetensors") == moments);

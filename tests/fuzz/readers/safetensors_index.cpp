@@ -36,7 +36,8 @@ void fuzz::read(std::string_view input) {
     require(checkpoint.state.step >= 0 && checkpoint.state.data_position >= 0,
             "a run has done no negative work");
     require(checkpoint.state.loss_scale.scale > 0, "a loss scale is above zero");
-    require(checkpoint.optimizer_file.find('/') == std::string::npos, "an index leads to no other folder");
+    for (const std::string& file : checkpoint.optimizer_files)
+      require(file.find('/') == std::string::npos, "an index leads to no other folder");
   } catch (const std::runtime_error&) {  // may still be an index of weights
   }
   const auto file = runtime::Safetensors::open(index);
