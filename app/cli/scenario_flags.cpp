@@ -402,6 +402,11 @@ void link_ranks(sim::Scenario& scenario) {
     if (const auto measured =
             ranks > 1 ? runtime::cached_machine_of_ranks(ranks) : runtime::cached_this_machine())
       hardware = measured->hardware;
+  if (scenario.strategy.offload_optimizer || scenario.strategy.offload_activations) {
+    // The host's memory is the device's: a copy reads and writes it.
+    if (hardware.host_link.value == 0) hardware.host_link = {hardware.memory_bandwidth.value / 2};
+    if (hardware.host_memory_bandwidth.value == 0) hardware.host_memory_bandwidth = hardware.memory_bandwidth;
+  }
   if (ranks == 1) return;
   hardware.devices_per_node = ranks;
   // Each byte of a message is written and read twice.
@@ -412,6 +417,8 @@ bool is_hardware_of(const sim::Calibration& calibration, const sim::Hardware& ha
   sim::Hardware linked = calibration.hardware;
   linked.devices_per_node = hardware.devices_per_node;
   linked.node_link = hardware.node_link;
+  linked.host_link = hardware.host_link;
+  linked.host_memory_bandwidth = hardware.host_memory_bandwidth;
   return linked == hardware;
 }
 

@@ -28,7 +28,21 @@ void ungated_backward(const A& a, const S&) {
   cpu::activation_backward(Kernel, false, a.b16(R::dinp), a.b16(R::dout), a.b16(R::inp), a.rows(), a.cols());
 }
 
+// Statistics that are kept beside activations stay fp32.
+constexpr ElementTypes kCopied = types(sim::DType::bf16, sim::DType::fp32);
+
+// Pairs: where to, where from. Here the host's memory is the device's. Of a shard one may be padded.
+void copy_pairs(const A& a, const S&) {
+  for (std::size_t i = 0; i + 1 < a.operands(); i += 2)
+    std::memcpy(a.as<std::byte>(i), a.as<std::byte>(i + 1),
+                static_cast<std::size_t>(std::min(a.bytes(i), a.bytes(i + 1))));
+}
+
 constexpr CpuKernelRow kRows[] = {
+    {K::copy_to_host, copy_pairs},
+    {K::copy_from_host, copy_pairs},
+    {K::copy_to_host, copy_pairs, sim::DType::bf16, {{{R::host, kCopied}, {R::device, kCopied}}}},
+    {K::copy_from_host, copy_pairs, sim::DType::bf16, {{{R::host, kCopied}, {R::device, kCopied}}}},
     {K::relu,
      [](const A& a, const S&) { cpu::relu_forward(a.f32(R::out), a.f32(R::inp), a.rows(), a.cols()); }},
     {K::relu_backward,

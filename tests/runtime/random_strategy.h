@@ -87,9 +87,15 @@ inline sim::Scenario random_scenario(std::uint32_t seed) {
       if (strategy.sequence_parallel) strategy.expert_tensor_parallel = one_of({0, 1});
       s.workload.expert_imbalance = strategy.expert_parallel;  // all tokens may choose one rank's
     }
+    if (strategy.zero_stage > 0) strategy.shard_group = one_of({0, 0, 2});
+    if (strategy.recompute == sim::Recompute::full) strategy.recompute_interval = one_of({1, 1, 2});
+    strategy.rank_order = one_of({0, 0, 1}) == 0 ? sim::kDefaultRankOrder : "tp-pp-cp-ep-dp";
+    strategy.offload_optimizer = one_of({0, 0, 0, 1}) == 1;
+    strategy.offload_activations = one_of({0, 0, 0, 1}) == 1;
     const int ranks = strategy.devices();
     s.hardware.devices_per_node = ranks;
-    s.hardware.node_link = sim::gb_per_s(5);
+    s.hardware.node_link = s.hardware.host_link = sim::gb_per_s(5);
+    s.hardware.host_memory_bandwidth = sim::gb_per_s(20);
     const bool counts_heads_once = strategy.tensor_parallel <= s.model.num_key_value_heads;
     if (ranks >= 2 && ranks <= 8 && counts_heads_once && sim::validate(s).empty()) return s;
   }
