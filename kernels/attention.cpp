@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -156,7 +157,7 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
           mask_tile(scores, mask, i, j, columns, rows);
           tile_product({dprobabilities, kQueryTile}, matrix(from_row(values, j)),
                        {upward_transposed, kQueryTile}, false, columns, width, s.D);
-          softmax_gradient_tile(scores, dprobabilities, tile_lse, delta, scale, columns, width);
+          softmax_gradient_tile(scores, dprobabilities, tile_lse, delta, scale, columns, width, s.mask.cap);
           tile_product(matrix(from_row(dvalues, j)), {scores, kQueryTile}, {packed_upward, s.D}, true,
                        columns, s.D, rows);
           tile_product(matrix(from_row(dkeys, j)), {dprobabilities, kQueryTile}, {packed_queries, s.D}, true,
@@ -302,6 +303,8 @@ class CachedTiles {
       float* const to = gathered + done * D_;
       if (cache_.is_fp8())
         expand(to, static_cast<const std::uint8_t*>(data_) + row(first + done) * D_, rows * D_);
+      else if (cache_.is_int8)
+        for (std::int64_t i = 0; i < rows; ++i) expand_codes(to + i * D_, codes(first + done + i));
       else if (cache_.is_bf16)
         widen(to, static_cast<const cuda::bf16*>(data_) + row(first + done) * D_, rows * D_);
       else
@@ -317,12 +320,28 @@ class CachedTiles {
       return;
     }
     if (cache_.is_bf16) return narrow(static_cast<cuda::bf16*>(data_) + row(t) * D_, from, D_);
+    if (cache_.is_int8) return round_to_codes(codes(t), from);
     std::uint8_t* const to = static_cast<std::uint8_t*>(data_) + row(t) * D_;
     for (std::int64_t d = 0; d < D_; ++d) to[d] = cuda::to_e4m3(from[d] / scale_).bits;
   }
 
  private:
-  bool is_wide() const { return !cache_.is_fp8() && !cache_.is_bf16; }
+  bool is_wide() const { return !cache_.is_fp8() && !cache_.is_bf16 && !cache_.is_int8; }
+  std::int8_t* codes(std::int64_t t) const {
+    return static_cast<std::int8_t*>(data_) + row(t) * (D_ + KvCache::kScaleBytes);
+  }
+  void round_to_codes(std::int8_t* to, const float* from) const {
+    float largest = 0;
+    for (std::int64_t d = 0; d < D_; ++d) largest = std::max(largest, std::abs(from[d]));
+    const float step = largest / 127, steps = step > 0 ? 1 / step : 0;
+    for (std::int64_t d = 0; d < D_; ++d) to[d] = static_cast<std::int8_t>(std::lrint(from[d] * steps));
+    std::memcpy(to + D_, &step, sizeof step);
+  }
+  void expand_codes(float* to, const std::int8_t* from) const {
+    float step = 0;
+    std::memcpy(&step, from + D_, sizeof step);
+    for (std::int64_t d = 0; d < D_; ++d) to[d] = step * static_cast<float>(from[d]);
+  }
   std::int64_t row(std::int64_t t) const { return cache_.row(b_, g_, t, G_); }
   const float* f32(std::int64_t t) const { return static_cast<const float*>(data_) + row(t) * D_; }
   void expand(float* to, const std::uint8_t* from, std::int64_t count) const {
@@ -375,6 +394,7 @@ struct StreamedQueries {
   std::int64_t first[kMaxStreamedQueries] = {};
   std::int64_t visible[kMaxStreamedQueries] = {};
   std::int64_t count = 0;
+  float cap = 0;  // of scores
 };
 
 // What they have got so far: out (count, D) unnormalised sums of exp(score - maximum[r]) times values; sum[r]
@@ -395,6 +415,7 @@ KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQu
   for (std::int64_t r = 0; r < queries.count; ++r) {
     const std::int64_t seen = std::clamp<std::int64_t>(queries.visible[r] - first, 0, keys);
     const std::int64_t begin = std::clamp<std::int64_t>(queries.first[r] - first, 0, seen);
+    if (queries.cap > 0) cap_scores(scores[r], queries.cap, keys);
     if (queries.slopes[r] != 0)
       for (std::int64_t j = begin; j < seen; ++j)
         scores[r][j] += queries.slopes[r] * static_cast<float>(first + j + 1 - queries.visible[r]);
@@ -482,7 +503,7 @@ void attention_cached_streamed(float* out, const float* qkv, const KvCache& cach
 
   parallel_ranges(
       s.B * s.G * max_splits, 2 * s.D * most_keys / max_splits, [&](std::int64_t begin, std::int64_t end) {
-        StreamedQueries queries{.count = count};
+        StreamedQueries queries{.count = count, .cap = s.mask.cap};
         for (std::int64_t task = begin; task < end; ++task) {
           const std::int64_t head = task / max_splits, split = task % max_splits;
           const std::int64_t b = head / s.G, g = head % s.G;
@@ -520,7 +541,7 @@ void attention_cached_streamed(float* out, const float* qkv, const KvCache& cach
 void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
                       AttentionShape s) {
   // A prompt longer than the cache has left its own first keys there no more.
-  if (s.T > 1 && cache.block_table == nullptr && s.T > cache.block_size) {
+  if (s.T > 1 && s.T > cache.tokens()) {
     attention_flash_forward(out, nullptr, qkv, s);
     return;
   }

@@ -19,6 +19,9 @@ struct AttentionMask {
   // ALiBi (Press, Smith, Lewis 2022, arXiv 2108.12409): a head's slope times the key's distance is
   // subtracted.
   bool alibi = false;
+  // Scores are cap tanh(score / cap) (Gemma team 2024, arXiv 2408.00118); 0: as they are. Not of standard
+  // attention.
+  float cap = 0;
 
   // The first key that the query at a position sees; it never decreases with the position.
   std::int64_t first_key(std::int64_t position) const {

@@ -27,8 +27,16 @@ void pack_rows(float* packed, ConstRows rows, std::int64_t count, std::int64_t D
   for (std::int64_t i = 0; i < count; ++i) std::copy_n(rows.row(i), D, packed + i * D);
 }
 
+KERNELS_MULTIVERSION void cap_scores(float* scores, float cap, std::int64_t count) {
+  const float of_cap = 1.0f / cap;
+#pragma omp simd
+  for (std::int64_t j = 0; j < count; ++j) scores[j] = cap * tanh_approx(scores[j] * of_cap);
+}
+
 KERNELS_MULTIVERSION void mask_tile(float* scores, const HeadMask& head, std::int64_t position,
                                     std::int64_t first_key, std::int64_t keys, std::int64_t queries) {
+  if (const float cap = head.mask.cap; cap > 0)
+    for (std::int64_t i = 0; i < keys; ++i) cap_scores(scores + i * kQueryTile, cap, queries);
   if (head.slope != 0)
     for (std::int64_t i = 0; i < keys; ++i) {
       float* row = scores + i * kQueryTile;
@@ -91,15 +99,18 @@ KERNELS_MULTIVERSION void row_dots(float* delta, ConstRows dout, ConstRows out, 
 
 KERNELS_MULTIVERSION void softmax_gradient_tile(float* scores, float* dprobabilities, const float* lse,
                                                 const float* delta, float scale, std::int64_t keys,
-                                                std::int64_t queries) {
+                                                std::int64_t queries, float cap) {
+  const float of_cap = cap > 0 ? 1.0f / cap : 0.0f;
   for (std::int64_t i = 0; i < keys; ++i) {
     float* probability = scores + i * kQueryTile;
     float* gradient = dprobabilities + i * kQueryTile;
 #pragma omp simd
     for (std::int64_t j = 0; j < queries; ++j) {
       const float p = exp_approx(probability[j] - lse[j]);
+      // Of the cap; a hidden score is -inf.
+      const float tangent = p > 0 ? probability[j] * of_cap : 0.0f;
       probability[j] = p;
-      gradient[j] = p * (gradient[j] - delta[j]) * scale;
+      gradient[j] = p * (gradient[j] - delta[j]) * scale * (1.0f - tangent * tangent);
     }
   }
 }

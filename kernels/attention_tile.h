@@ -85,8 +85,11 @@ struct HeadMask {
   const float* sink = nullptr;
 };
 
-// scores (keys, queries), of queries from `position` and keys from `first_key` on: ALiBi is added, and what a
-// query does not see becomes -inf.
+// scores become cap tanh(score / cap).
+void cap_scores(float* scores, float cap, std::int64_t count);
+
+// scores (keys, queries), of queries from `position` and keys from `first_key` on: they are capped, ALiBi is
+// added, and what a query does not see becomes -inf.
 void mask_tile(float* scores, const HeadMask& head, std::int64_t position, std::int64_t first_key,
                std::int64_t keys, std::int64_t queries);
 
@@ -143,9 +146,9 @@ void attend_query_tile(Rows out, float* lse, ConstRows queries, const KeyTiles& 
 // section B.4).
 void row_dots(float* delta, ConstRows dout, ConstRows out, std::int64_t rows, std::int64_t D);
 
-// scores (keys, queries) become probabilities, and dprobabilities become gradients of the products query .
-// key.
+// scores (keys, queries), capped and masked, become probabilities, and dprobabilities become gradients of the
+// products query . key.
 void softmax_gradient_tile(float* scores, float* dprobabilities, const float* lse, const float* delta,
-                           float scale, std::int64_t keys, std::int64_t queries);
+                           float scale, std::int64_t keys, std::int64_t queries, float cap = 0);
 
 }  // namespace kernels::cpu

@@ -439,11 +439,12 @@ void attention_cached(bf16* out, const bf16* qkv, const KvCache& cache, const st
 }
 
 void cross_entropy_forward_backward(bf16* logits_to_dlogits, float* losses, const std::int32_t* targets,
-                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words) {
+                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words,
+                                    float cap) {
   parallel_ranges(R, V, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       float* const row = widened(0, logits_to_dlogits + r * V, V);
-      cross_entropy_forward_backward(row, losses + r, targets + r, scale, 1, V, words);
+      cross_entropy_forward_backward(row, losses + r, targets + r, scale, 1, V, words, cap);
       narrow(logits_to_dlogits + r * V, row, V);
     }
   });

@@ -90,7 +90,8 @@ void attention_cached(bf16* out, const bf16* qkv, const KvCache& cache, const st
                       AttentionShape s, const bf16* sinks = nullptr);
 
 void cross_entropy_forward_backward(bf16* logits_to_dlogits, float* losses, const std::int32_t* targets,
-                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words);
+                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words,
+                                    float cap = 0);
 
 void squared_norm(double* sum_of_squares, const bf16* gradient, std::int64_t count);
 void adamw(const AdamWTensorBf16& tensor, const float* gradient_scale, const AdamWSettings& settings);

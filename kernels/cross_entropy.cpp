@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
@@ -40,14 +41,38 @@ KERNELS_MULTIVERSION void multiply(float* row, float factor, std::int64_t V) {
   for (std::int64_t v = 0; v < V; ++v) row[v] *= factor;
 }
 
+// row becomes cap * tangents, which are tanh(row / cap).
+KERNELS_MULTIVERSION void cap_row(float* row, float* tangents, float cap, std::int64_t V) {
+  const float of_cap = 1.0f / cap;
+#pragma omp simd
+  for (std::int64_t v = 0; v < V; ++v) {
+    tangents[v] = tanh_approx(row[v] * of_cap);
+    row[v] = cap * tangents[v];
+  }
+}
+
+// A capped row's gradient becomes that of the row before.
+KERNELS_MULTIVERSION void uncap_gradient(float* gradient, const float* tangents, std::int64_t V) {
+#pragma omp simd
+  for (std::int64_t v = 0; v < V; ++v) gradient[v] *= 1.0f - tangents[v] * tangents[v];
+}
+
+float* scratch(std::int64_t count) {
+  static thread_local std::vector<float> storage;
+  if (storage.size() < static_cast<std::size_t>(count)) storage.resize(static_cast<std::size_t>(count));
+  return storage.data();
+}
+
 // Reading a logit and one exponential: about this many floats' worth of memory traffic.
 constexpr std::int64_t kCostPerLogit = 4;
 
 }  // namespace
 
 void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
-                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words) {
+                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words,
+                                    float cap) {
   parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    float* const tangents = cap > 0 ? scratch(words) : nullptr;
     for (std::int64_t r = begin; r < end; ++r) {
       float* row = logits_to_dlogits + r * V;
       const std::int32_t target = targets[r];
@@ -56,6 +81,7 @@ void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, con
         std::fill_n(row, V, 0.0f);
         continue;
       }
+      if (tangents) cap_row(row, tangents, cap, words);
       const float highest = row_max(row, words);
       const float target_logit = row[target];
       const float sum = exponentiate(row, highest, words);
@@ -63,7 +89,15 @@ void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, con
       multiply(row, scale / sum, words);
       std::fill(row + words, row + V, 0.0f);
       row[target] -= scale;
+      if (tangents) uncap_gradient(row, tangents, words);
     }
+  });
+}
+
+void cap_logits(float* logits, float cap, std::int64_t R, std::int64_t V) {
+  parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    float* const tangents = scratch(V);
+    for (std::int64_t r = begin; r < end; ++r) cap_row(logits + r * V, tangents, cap, V);
   });
 }
 

@@ -14,9 +14,13 @@ namespace cpu {
 
 // logits (R, V) are replaced by the gradient: (softmax - onehot(target)) * scale. losses (R) = -log
 // p[target]. A negative target is ignored: loss 0, gradient 0. Columns from `words` on are padding: gradient
-// 0.
+// 0. With a cap, logits are cap tanh(logit / cap), and the gradient is that of what they were before.
 void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
-                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words);
+                                    float scale, std::int64_t R, std::int64_t V, std::int64_t words,
+                                    float cap = 0);
+
+// logits (R, V) become cap tanh(logit / cap).
+void cap_logits(float* logits, float cap, std::int64_t R, std::int64_t V);
 
 // losses only; logits are left alone.
 void cross_entropy_forward(float* losses, const float* logits, const std::int32_t* targets, std::int64_t R,

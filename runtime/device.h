@@ -46,6 +46,7 @@ struct BoundOperation {
 struct KvCacheLimits {
   std::span<const sim::DType> dtypes{};  // with fewer bits
   std::int64_t block_multiple = 1;       // tokens; blocks are of a multiple of it
+  bool windows_in_blocks = false;        // of layers that keep a window's tokens alone
 };
 
 // Numbers that operations need and plans do not hold: they change from step to step.
@@ -171,17 +172,17 @@ class Device {
   // Operations run in the order of the calls. Requires supports(); collectives belong to a Communicator.
   virtual void run(const BoundOperation& operation, const RunSettings& settings) = 0;
 
-  // The first operations of several that follow each other, at most kMostFused, by one kernel where the device
-  // has one that is faster; where not, nothing has been done. What each writes is written, unless a later one of
-  // them writes in the same place; later ones may take numbers that were not rounded in between.
+  // The first operations of several that follow each other, at most kMostFused, by one kernel where the
+  // device has one that is faster; where not, nothing has been done. What each writes is written, unless a
+  // later one of them writes in the same place; later ones may take numbers that were not rounded in between.
   static constexpr std::size_t kMostFused = 4;
   virtual FusedRun run_fused(std::span<const BoundOperation> operations, const RunSettings& settings) {
     (void)operations, (void)settings;
     return {};
   }
 
-  // For ranks that exchange what is in the device's own memory; requires !shares_host_memory(). In the order of
-  // the operations:
+  // For ranks that exchange what is in the device's own memory; requires !shares_host_memory(). In the order
+  // of the operations:
   virtual void copy_rows(const RowsCopy& copy) {
     (void)copy;
     throw std::logic_error(name() + " copies no rows");
@@ -191,9 +192,9 @@ class Device {
     (void)sums, (void)parts, (void)count, (void)dtype;
     throw std::logic_error(name() + " adds nothing up");
   }
-  // What a library queues beside the operations: `work` is handed stream number `aside` (from 0; a CUDA stream),
-  // where it begins when all that was queued before is done. A replay() may call it again: what it refers to
-  // outlives the device.
+  // What a library queues beside the operations: `work` is handed stream number `aside` (from 0; a CUDA
+  // stream), where it begins when all that was queued before is done. A replay() may call it again: what it
+  // refers to outlives the device.
   virtual void queue_aside(std::size_t aside, std::function<void(void* stream)> work) {
     (void)aside, (void)work;
     throw std::logic_error(name() + " has no streams");

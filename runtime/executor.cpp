@@ -699,14 +699,19 @@ void Executor::learn_expert_rows(const Bound& bound) {
   const BoundOperand& chosen = permute.operands[static_cast<std::size_t>(indices)];
   std::vector<std::int32_t> experts(static_cast<std::size_t>(chosen.bytes) / sizeof(std::int32_t));
   device_.copy_from_device(std::as_writable_bytes(std::span(experts)), chosen.data);
+  const sim::Dims& dims = permute.operation->dims;
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(dims.experts));
+  if (permute.operation->has_capacity)
+    std::fill(rows.begin(), rows.end(), dims.inner.value(permute.variables) / dims.experts);
+  else
+    for (const std::int32_t expert : experts) ++rows[static_cast<std::size_t>(expert)];
   const Members *divided = nullptr, *sharing = nullptr;
   for (const sim::Operation& op : plan_.blocks[static_cast<std::size_t>(bound.action->block)].operations) {
     if (!moves_expert_rows(op)) continue;
     const Members& members = groups_[static_cast<std::size_t>(op.group)];
     (op.place == sim::Place::among_experts ? sharing : divided) = &members;
   }
-  expert_rows_of(bound) =
-      ExpertRows(experts, permute.operation->dims.experts, communicator_, divided, sharing);
+  expert_rows_of(bound) = ExpertRows(std::move(rows), communicator_, divided, sharing);
 }
 
 void Executor::move_expert_rows(const Bound& bound) {

@@ -47,10 +47,8 @@ ExpertRows::Layout ExpertRows::interleaved(const std::vector<Counts>& counts) {
   return layout;
 }
 
-ExpertRows::ExpertRows(std::span<const std::int32_t> choice, std::int64_t experts, Communicator& communicator,
-                       const Members* divided, const Members* sharing) {
-  Counts own(static_cast<std::size_t>(experts));
-  for (const std::int32_t expert : choice) ++own[static_cast<std::size_t>(expert)];
+ExpertRows::ExpertRows(Counts own, Communicator& communicator, const Members* divided,
+                       const Members* sharing) {
   routed_ = total(own);
   if (divided) {
     const std::size_t held = own.size() / divided->size();

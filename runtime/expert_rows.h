@@ -1,7 +1,6 @@
 // Where the rows of experts lie on their way between ranks. A rank's rows are ordered by expert; those that a
 // rank receives by its own experts, of one expert by the rank that they came from. How many there are follows
-// from the tokens' choices, which ranks tell each other in front of the rows: no row is dropped, and none is
-// sent that holds no token.
+// from the tokens' choices, or from the experts' capacity; ranks tell each other in front of the rows.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,11 +14,11 @@ namespace runtime {
 
 class ExpertRows {
  public:
-  // `choice` has the expert of each of this rank's rows; `divided` are the ranks that experts are divided
+  // `rows` has as many as this rank sends to each expert; `divided` are the ranks that experts are divided
   // over, `sharing` those that share each expert and gather its rows; null where there are none. Every member
   // calls it.
-  ExpertRows(std::span<const std::int32_t> choice, std::int64_t experts, Communicator& communicator,
-             const Members* divided, const Members* sharing);
+  ExpertRows(std::vector<std::int64_t> rows, Communicator& communicator, const Members* divided,
+             const Members* sharing);
   ExpertRows() = default;
 
   // Where the rows of each of this rank's experts begin, and their end.

@@ -167,7 +167,8 @@ bool has_other_features(const sim::Model& m) {
          m.embedding_norm || m.parallel_residual || m.sliding_window > 0 || m.attention_chunk_size > 0 ||
          m.no_rope_layer_interval > 0 || m.activation == sim::Activation::relu ||
          m.activation == sim::Activation::geglu || m.activation == sim::Activation::gelu_exact ||
-         m.norm_placement != sim::NormPlacement::before || m.embedding_multiplier != 1;
+         m.norm_placement != sim::NormPlacement::before || m.embedding_multiplier != 1 ||
+         m.attn_logit_softcapping > 0 || m.final_logit_softcapping > 0;
 }
 
 json config_of(const sim::Model& m) {

@@ -47,9 +47,9 @@ const SafetensorsTensor* find_tensor(const Safetensors& file, const std::string&
 // Families whose weights mean here what they mean there. Others can be predicted, and run with weights drawn
 // at random: GPT-J's head has a bias, ...
 constexpr std::string_view kReadFamilies[] = {
-    "gpt2",    "llama",     "mistral",    "qwen2",       "qwen3",       "bloom",   "qwen2_moe",
-    "mixtral", "qwen3_moe", "nemotron_h", "deepseek_v2", "deepseek_v3", "opt",     "mpt",
-    "falcon",  "gpt_neox",  "olmo2",      "gemma",       "gemma3_text", "gpt_oss", "llama4_text"};
+    "gpt2",      "llama",      "mistral",     "qwen2",       "qwen3",   "bloom",      "qwen2_moe", "mixtral",
+    "qwen3_moe", "nemotron_h", "deepseek_v2", "deepseek_v3", "opt",     "mpt",        "falcon",    "gpt_neox",
+    "olmo2",     "gemma",      "gemma2",      "gemma3_text", "gpt_oss", "llama4_text"};
 
 void require_read_family(const std::string& json, const fs::path& file) {
   const std::string family = nlohmann::json::parse(json).value("model_type", "");

@@ -49,11 +49,13 @@ class OperationView {
   std::int64_t batch() const { return bound_.variables.batch; }
   std::int64_t query_length() const { return bound_.variables.query_length; }
   float scalar() const { return bound_.operation->scalar; }
+  float cap() const { return bound_.operation->cap; }
   bool decay() const { return bound_.operation->decay; }
 
   kernels::AttentionShape attention() const {
-    return {batch(),        query_length(), dims_.heads,
-            dims_.kv_heads, dims_.head_dim, {dims_.window, dims_.chunk, dims_.alibi_heads > 0}};
+    return {batch(),        query_length(),
+            dims_.heads,    dims_.kv_heads,
+            dims_.head_dim, {dims_.window, dims_.chunk, dims_.alibi_heads > 0, bound_.operation->cap}};
   }
   kernels::RopeShape rope() const {
     return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
@@ -91,7 +93,9 @@ class OperationView {
   }
   CacheBlocks cache_blocks(std::size_t cache, std::size_t table) const {
     const BoundOperand& operand = bound_.operands[cache];
-    const std::int64_t heads = dims_.kv_heads * dims_.head_dim;
+    // Behind a row of int8 lies its scale.
+    const std::int64_t scale = operand.dtype == sim::DType::int8 ? kernels::cpu::KvCache::kScaleBytes : 0;
+    const std::int64_t heads = dims_.kv_heads * (dims_.head_dim + scale);
     const std::int64_t capacity = operand.bytes * 8 / sim::bits(operand.dtype) / (batch() * heads);
     if (table >= operands() || i32(table) == nullptr) return {capacity, 1, nullptr};
     const std::int64_t blocks =

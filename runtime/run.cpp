@@ -20,8 +20,18 @@ namespace runtime {
 namespace {
 
 // What of a model no kernel here computes; empty where all is.
-std::string without_kernels(const sim::Scenario& scenario) {
+std::string without_kernels(const sim::Scenario& scenario, const Device& device) {
   const sim::Model& m = scenario.model;
+  const bool caps_scores = m.attn_logit_softcapping > 0;
+  if ((caps_scores || m.final_logit_softcapping > 0) && !device.shares_host_memory())
+    return "caps of scores or logits";
+  if (caps_scores && scenario.strategy.context_parallel > 1)
+    return "caps of scores over context-parallel ranks";
+  if (caps_scores && scenario.implementation.attention == sim::AttentionKind::standard)
+    return "caps of scores in standard attention";
+  if (m.final_logit_softcapping > 0 && scenario.workload.task == sim::Task::train &&
+      scenario.strategy.tensor_parallel > 1)
+    return "caps of logits over a vocabulary that ranks divide";
   if (m.has_latent_attention() && m.reach_of_windows() > 0) return "latent attention within windows";
   if (m.attention_sinks && m.has_latent_attention()) return "attention sinks in latent attention";
   if (m.attention_sinks && scenario.strategy.context_parallel > 1)
@@ -49,9 +59,11 @@ void require_kv_cache(const sim::Scenario& scenario, const Device& device) {
     throw NoDevice(device.name() + " keeps the KV cache in workload.dtype" +
                    (limits.dtypes.empty() ? "" : " or " + names_of(limits.dtypes)) +
                    "; workload.kv_dtype is " + std::string(sim::name(type)));
-  if (w.kv_block > 0 && scenario.model.reach_of_windows() > 0)
+  if (w.kv_block > 0 && scenario.model.reach_of_windows() > 0 && !limits.windows_in_blocks)
     throw NoDevice(
-        "a KV cache in blocks runs here for models whose layers see all tokens; workload.kv_block must be 0");
+        device.name() +
+        " keeps a KV cache in blocks for models whose layers see all tokens; workload.kv_block must "
+        "be 0, or the device cpu");
   if (w.kv_block % limits.block_multiple != 0)
     throw NoDevice(device.name() + " keeps the KV cache in blocks of a multiple of " +
                    std::to_string(limits.block_multiple) + " tokens; workload.kv_block is " +
@@ -122,6 +134,30 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
   }
 }
 
+// An expert has whole places: a pass of one token has less than one for each.
+void require_capacity(const sim::Scenario& scenario, const Device& device) {
+  const sim::Workload& w = scenario.workload;
+  const sim::MixtureOfExperts& e = scenario.model.moe;
+  if (w.expert_capacity_factor == 0 || e.num_experts == 0) return;
+  if (!device.shares_host_memory())
+    throw NoDevice(device.name() +
+                   " has no kernels that drop rows of experts; workload.expert_capacity_factor must be 0, or "
+                   "the device cpu");
+  if (w.task != sim::Task::train)
+    throw NoDevice(
+        "experts take all rows that are sent to them where tokens are generated; "
+        "workload.expert_capacity_factor must be 0");
+  const double tokens = static_cast<double>(w.micro_batch_size * w.seq_len) /
+                        (scenario.strategy.context_parallel *
+                         (scenario.strategy.sequence_parallel ? scenario.strategy.tensor_parallel : 1));
+  const double mean =
+      tokens * static_cast<double>(e.num_experts_per_tok) / static_cast<double>(e.num_experts);
+  if (w.expert_capacity_factor * mean < 1)
+    throw NoDevice("workload.expert_capacity_factor " + sim::format_short(w.expert_capacity_factor) +
+                   " leaves an expert less than one place of a micro-batch's rows, of which it has " +
+                   sim::format_short(mean) + " on average");
+}
+
 // Adafactor's means, Muon's products and the blocks of moments in 8 bits that share a scale are those of
 // whole tensors, which ranks that divide data, sequences or layers have.
 void require_whole_tensors(const sim::Scenario& scenario) {
@@ -181,12 +217,10 @@ void require_fit(const sim::MemoryPlan& memory, const Device& device) {
 }  // namespace
 
 void require_runnable(const sim::Scenario& scenario, const Device& device) {
-  if (const std::string what = without_kernels(scenario); !what.empty())
+  if (const std::string what = without_kernels(scenario, device); !what.empty())
     throw NoDevice("model " + scenario.model.name + " has " + what +
                    ", which can be predicted but not run here: there are no kernels for it");
-  if (scenario.workload.expert_capacity_factor > 0)
-    throw NoDevice(
-        "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");
+  require_capacity(scenario, device);
   require_whole_tensors(scenario);
   require_strategy(scenario, device);
   const std::span<const sim::DType> dtypes = device.dtypes();
@@ -565,8 +599,10 @@ std::vector<float> Run::rows_of_own_positions(const std::vector<float>& table) c
 
 void Run::fill_cache_tables() {
   // Sequences that grow together ask for their next blocks in turn.
-  const sim::BufferId table = plan_.find(sim::buffer_names::block_table);
-  if (table != sim::kNoBuffer && holds(table)) {
+  for (const std::string_view name :
+       {sim::buffer_names::block_table, sim::buffer_names::window_block_table}) {
+    const sim::BufferId table = plan_.find(name);
+    if (table == sim::kNoBuffer || !holds(table)) continue;
     const auto batch = static_cast<std::size_t>(plan_.scenario.workload.batch_size);
     std::vector<std::int32_t> blocks(elements_of({table}));
     const std::size_t of_sequence = blocks.size() / batch;

@@ -78,10 +78,11 @@ class Arguments : public OperationView {
   }
   kernels::PermuteShape permutation() const {
     const sim::Dims& d = bound().operation->dims;
-    return {rows(), cols(), d.experts, d.chosen};
+    return {rows(), cols(), d.experts, d.chosen, bound().operation->has_capacity ? inner() / d.experts : 0};
   }
   kernels::cpu::GroupedShape grouped() const { return {cols(), inner()}; }
   std::span<const std::int64_t> group_offsets() const { return bound().group_offsets; }
+  bool has_capacity() const { return bound().operation->has_capacity; }
   std::int64_t grouped_count() const { return bound().operation->dims.groups; }
   kernels::cpu::RowWeights row_weights() const {
     return {f32(sim::Role::row_weights), bound().operation->place == sim::Place::shared_expert};
@@ -123,7 +124,8 @@ class Arguments : public OperationView {
             blocks.table,
             blocks.of_sequence,
             f32(sim::Role::scales),
-            find(sim::Role::k_cache)->dtype == sim::DType::bf16};
+            find(sim::Role::k_cache)->dtype == sim::DType::bf16,
+            find(sim::Role::k_cache)->dtype == sim::DType::int8};
   }
 };
 

@@ -17,6 +17,11 @@ using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
 
+// Of a token's gradient, with what fp16's loss is multiplied by.
+float scale_of(const A& a, const S& settings) {
+  return settings.loss_scale > 0 ? a.scalar() * settings.loss_scale : a.scalar();
+}
+
 // For all ranks' parts of the vocabulary; null where it is not divided.
 const BoundOperand* statistics_of_parts(const A& a) {
   const BoundOperand* const all = a.find(R::statistics);
@@ -25,7 +30,7 @@ const BoundOperand* statistics_of_parts(const A& a) {
 void loss_of_part(const A& a, float* logits, const BoundOperand& all, const S& settings) {
   const std::int64_t ranks = all.bytes / static_cast<std::int64_t>(3 * sizeof(float)) / a.rows();
   cpu::cross_entropy_of_part(logits, a.f32(R::losses), a.i32(R::targets), a.f32(R::statistics), ranks,
-                             a.scalar(), a.rows(), a.vocab(), settings.vocabulary);
+                             scale_of(a, settings), a.rows(), a.vocab(), settings.vocabulary);
 }
 
 void hide_padding(const A& a, std::int64_t vocabulary) {
@@ -51,11 +56,12 @@ constexpr CpuKernelRow kRows[] = {
      [](const A& a, const S& settings) {
        if (const BoundOperand* const all = statistics_of_parts(a))
          return loss_of_part(a, a.f32(R::logits), *all, settings);
-       cpu::cross_entropy_forward_backward(a.f32(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
-                                           a.rows(), a.vocab(), a.words());
+       cpu::cross_entropy_forward_backward(a.f32(R::logits), a.f32(R::losses), a.i32(R::targets),
+                                           scale_of(a, settings), a.rows(), a.vocab(), a.words(), a.cap());
      }},
     {K::sample,
      [](const A& a, const S& settings) {
+       if (a.cap() > 0) cpu::cap_logits(a.f32(R::logits), a.cap(), a.rows(), a.vocab());
        hide_padding(a, settings.sampled_vocabulary);
        cpu::sample(a.i32(R::tokens), a.f32(R::logits), settings.sampling, settings.sampling_step, a.rows(),
                    a.vocab());
@@ -74,8 +80,8 @@ constexpr CpuKernelRow kRows[] = {
          loss_of_part(a, logits.data(), *all, settings);
          return cpu::narrow(a.b16(R::logits), logits.data(), a.rows() * a.vocab());
        }
-       cpu::cross_entropy_forward_backward(a.b16(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
-                                           a.rows(), a.vocab(), a.words());
+       cpu::cross_entropy_forward_backward(a.b16(R::logits), a.f32(R::losses), a.i32(R::targets),
+                                           scale_of(a, settings), a.rows(), a.vocab(), a.words(), a.cap());
      },
      sim::DType::bf16},
 };

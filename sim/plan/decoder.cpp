@@ -28,6 +28,14 @@ Dims head_dims(const PlanBuilder& b, LayerKind kind = {}) {
               m.position == Position::alibi ? b.scenario().model.num_attention_heads : std::int64_t{0}};
 }
 
+// With what scores are capped at.
+Operation attention(const PlanBuilder& b, std::string id, OpKind kind, DType dtype, LayerKind layer,
+                    std::vector<Operand> operands) {
+  Operation op = operation(std::move(id), kind, dtype, head_dims(b, layer), std::move(operands));
+  op.cap = static_cast<float>(b.model().attn_logit_softcapping);
+  return op;
+}
+
 Dims row_dims(std::int64_t cols) {
   return {.rows = kRows, .cols = cols};
 }
@@ -503,14 +511,14 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, const Decode
   if (uses_flash(b)) {
     std::vector<Operation> ops;
     if (c.kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, c.kv_of_all_ranks, r.kv));
-    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().wide_product,
-                            dims,
+    ops.push_back(attention(b, "layer.attention.flash.forward", OpKind::attention_flash,
+                            b.types().wide_product, c.kind,
                             {writes(r.attention), writes(r.lse), reads(r.qkv), reads(c.kv_of_all_ranks),
                              reads(p.sinks.parameter)}));
     return ops;
   }
-  return {operation("layer.attention.standard.forward", OpKind::attention_standard, b.types().wide_product,
-                    dims,
+  return {attention(b, "layer.attention.standard.forward", OpKind::attention_standard, b.types().wide_product,
+                    c.kind,
                     {writes(r.attention), writes(r.probabilities), reads(r.qkv), writes(r.mask),
                      writes(r.dropped), reads(p.sinks.parameter)})};
 }
@@ -544,11 +552,10 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
                             head_dims(b, c.kind),
                             {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions),
                              reads(c.cache.table), reads(c.cache.scales)}));
-    ops.push_back(
-        operation("layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product,
-                  head_dims(b, c.kind),
-                  {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions),
-                   reads(c.cache.table), reads(c.cache.scales), reads(p.sinks.parameter)}));
+    ops.push_back(attention(
+        b, "layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product, c.kind,
+        {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions),
+         reads(c.cache.table), reads(c.cache.scales), reads(p.sinks.parameter)}));
   } else {
     append(ops, attention_core_forward(b, p, r, c));
   }
@@ -761,11 +768,10 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
         const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
         const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
         if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
-        ops.push_back(
-            operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.wide_product,
-                      head_dims(b, c.kind),
-                      {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention), reads(r.lse),
-                       reads(kv), writes(d_kv), reads(p.sinks.parameter), updates(p.sinks.gradient)}));
+        ops.push_back(attention(
+            b, "layer.attention.flash.backward", OpKind::attention_flash_backward, t.wide_product, c.kind,
+            {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention), reads(r.lse), reads(kv),
+             writes(d_kv), reads(p.sinks.parameter), updates(p.sinks.gradient)}));
         if (kv != kNoBuffer)
           ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
                          .kind = OpKind::reduce_scatter,
@@ -776,8 +782,8 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
         const BufferId d_probabilities =
             add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
         ops.push_back(
-            operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
-                      t.wide_product, head_dims(b, c.kind),
+            attention(b, "layer.attention.standard.backward", OpKind::attention_standard_backward,
+                      t.wide_product, c.kind,
                       {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
                        reads(r.probabilities), reads(r.mask), reads(r.dropped), updates(p.sinks.gradient)}));
       }

@@ -9,6 +9,8 @@
 namespace sim {
 namespace {
 
+constexpr std::int64_t kInt8ScaleBytes = 4;  // fp32, of a row of a KV cache
+
 struct GenerationBuffers {
   BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer, local_rope_table = kNoBuffer;
   // For layers that see all tokens, and for those that see a window or a segment of them.
@@ -69,8 +71,11 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
       }
       of_kind.table = table;
       of_kind.scales = scales;
-      of_kind.k = cache(prefix + "k_cache", m.num_key_value_heads, tokens, m.head_dim);
-      of_kind.v = cache(prefix + "v_cache", m.num_key_value_heads, tokens, m.head_dim);
+      // A row of int8 has its own scale behind it.
+      const bool codes = t.cache == DType::int8 && b.scenario().implementation.runs_here;
+      const std::int64_t width = m.head_dim + (codes ? kInt8ScaleBytes : 0);
+      of_kind.k = cache(prefix + "k_cache", m.num_key_value_heads, tokens, width);
+      of_kind.v = cache(prefix + "v_cache", m.num_key_value_heads, tokens, width);
     }
   }
   const auto add = [&](std::string_view name, DType dtype, const Shape& shape, Lifetime lifetime) {
@@ -169,7 +174,8 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
                               .kind = OpKind::sample,
                               .dtype = b.types().statistic,
                               .dims = {.rows = kBatch, .vocab = all_of_vocabulary(b)},
-                              .operands = {writes(r.next_tokens), reads(r.logits)}});
+                              .operands = {writes(r.next_tokens), reads(r.logits)},
+                              .cap = static_cast<float>(m.final_logit_softcapping)});
   return block;
 }
 

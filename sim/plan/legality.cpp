@@ -137,6 +137,7 @@ class Checker {
     check_pattern();
     fields_legal<Model>();
     check_norms();
+    check_caps();
     if (m.shared_norm && !m.parallel_residual)
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
@@ -148,6 +149,17 @@ class Checker {
         add("model.partial_rotary_factor", "must leave two elements of a head that positions rotate");
       check_rope_scaling(m.rope_scaling);
     }
+  }
+
+  void check_caps() {
+    const Model& m = s_.model;
+    for (const auto& [field, cap] : {std::pair{"model.attn_logit_softcapping", m.attn_logit_softcapping},
+                                     {"model.final_logit_softcapping", m.final_logit_softcapping}})
+      if (!(cap >= 0 && cap <= 1e6)) add(field, "must be 0 (none) to 1e6");
+    if (m.attn_logit_softcapping > 0 && m.has_latent_attention())
+      add("model.attn_logit_softcapping", "must be 0 beside kv_lora_rank: latent attention caps no scores");
+    if (m.final_logit_softcapping > 0 && m.num_nextn_predict_layers > 0)
+      add("model.final_logit_softcapping", "must be 0 beside num_nextn_predict_layers");
   }
 
   void check_norms() {

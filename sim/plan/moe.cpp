@@ -19,10 +19,14 @@ Operation operation(std::string id, OpKind kind, DType dtype, Dims dims, std::ve
   return {.id = std::move(id), .kind = kind, .dtype = dtype, .dims = dims, .operands = std::move(operands)};
 }
 
+bool has_capacity(const PlanBuilder& b) {
+  return b.scenario().workload.expert_capacity_factor > 0;
+}
+
 // Rows of the busiest rank over the mean; places, where there is a capacity.
 double rows_over_mean(const PlanBuilder& b) {
   const Workload& w = b.scenario().workload;
-  if (w.expert_capacity_factor > 0) return w.expert_capacity_factor;
+  if (has_capacity(b)) return w.expert_capacity_factor;
   return b.strategy().expert_parallel > 1 ? w.expert_imbalance : 1;
 }
 
@@ -67,12 +71,17 @@ Operation route(const PlanBuilder& b, std::string id, OpKind kind, const ExpertR
   return op;
 }
 
-Dims permute_dims(const PlanBuilder& b, const ExpertRows& rows) {
-  return {.rows = rows.tokens,
-          .cols = b.model().hidden_size,
-          .inner = rows.routed,
-          .experts = b.model().moe.num_experts,
-          .chosen = b.model().moe.num_experts_per_tok};
+Operation permutation(const PlanBuilder& b, std::string id, OpKind kind, const ExpertRows& rows,
+                      std::vector<Operand> operands) {
+  Operation op = operation(std::move(id), kind, b.types().statistic,
+                           {.rows = rows.tokens,
+                            .cols = b.model().hidden_size,
+                            .inner = rows.routed,
+                            .experts = b.model().moe.num_experts,
+                            .chosen = b.model().moe.num_experts_per_tok},
+                           std::move(operands));
+  op.has_capacity = has_capacity(b);
+  return op;
 }
 
 // The shared expert's gate: one number a token.
@@ -96,6 +105,7 @@ Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std:
                            std::move(operands));
   if (forward) add_scales(b, weight, op);
   op.scalar = static_cast<float>(1 / std::max(1.0, rows_over_mean(b)));
+  op.has_capacity = has_capacity(b);
   return op;
 }
 
@@ -136,7 +146,7 @@ ExpertRows expert_rows(const PlanBuilder& b) {
   const Extent mean = b.stream_rows() * Extent{b.model().moe.num_experts_per_tok};
   r.tokens = b.stream_rows();
   r.received = times(mean, ratio);
-  r.routed = b.scenario().workload.expert_capacity_factor > 0 ? r.received : mean;
+  r.routed = has_capacity(b) ? r.received : mean;
   r.computed =
       gathers_over_tensor_ranks(b) ? r.received * Extent{b.strategy().devices_of_expert()} : r.received;
   return r;
@@ -258,9 +268,8 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
   const bool sends = b.groups().expert >= 0, gathers = gathers_over_tensor_ranks(b);
   BufferId at = sends || gathers ? s.routed : r.inp;
   BufferId weights = sends || gathers ? s.routed_weights : r.row_weights;
-  ops.push_back(operation("layer.experts.permute.forward", OpKind::permute, elementwise,
-                          permute_dims(b, rows),
-                          {writes(at), reads(inp), reads(r.indices), writes(weights), reads(r.weights)}));
+  ops.push_back(permutation(b, "layer.experts.permute.forward", OpKind::permute, rows,
+                            {writes(at), reads(inp), reads(r.indices), writes(weights), reads(r.weights)}));
   if (sends) {
     const BufferId to = gathers ? s.received : r.inp;
     const BufferId weights_to = gathers ? s.received_weights : r.row_weights;
@@ -307,8 +316,8 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
                            {writes(s.out_routed), reads(at)}));
     at = s.out_routed;
   }
-  ops.push_back(operation("layer.experts.unpermute.forward", OpKind::unpermute, elementwise,
-                          permute_dims(b, rows), {writes(s.sum), reads(at), reads(r.indices)}));
+  ops.push_back(permutation(b, "layer.experts.unpermute.forward", OpKind::unpermute, rows,
+                            {writes(s.sum), reads(at), reads(r.indices)}));
   if (r.shared_up != kNoBuffer) append(ops, shared_expert_forward(b, p, r, s, inp));
   if (sums_over_tensor_ranks(b))
     append(ops, sum_over_tensor_ranks(b, "layer.experts", Phase::forward, s.sum, kNoBuffer));
@@ -388,8 +397,8 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   // Back to the experts.
   BufferId d_out = read_by_weights(b, block, "layer.experts.out.gradient", t.stored, {rows.computed, hidden});
   BufferId at = sends || gathers ? add("out_routed", rows.routed, hidden) : d_out;
-  ops.push_back(operation("layer.experts.unpermute.backward", OpKind::permute, t.statistic,
-                          permute_dims(b, rows), {writes(at), reads(dout), reads(r.indices)}));
+  ops.push_back(permutation(b, "layer.experts.unpermute.backward", OpKind::permute, rows,
+                            {writes(at), reads(dout), reads(r.indices)}));
   if (sends) {
     const BufferId to = gathers ? add("out_received", rows.received, hidden) : d_out;
     ops.push_back(exchange(b, "combine.all_to_all.backward", OpKind::all_to_all, b.groups().expert,
@@ -461,8 +470,8 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   const BufferId d_weights = b.add_scratch(block, "layer.router.weights.gradient", t.statistic,
                                            {rows.tokens, e.num_experts_per_tok});
   ops.push_back(
-      operation("layer.experts.permute.backward", OpKind::unpermute, t.statistic, permute_dims(b, rows),
-                {writes(dinp), reads(at), reads(r.indices), writes(d_weights), reads(d_row_weights)}));
+      permutation(b, "layer.experts.permute.backward", OpKind::unpermute, rows,
+                  {writes(dinp), reads(at), reads(r.indices), writes(d_weights), reads(d_row_weights)}));
 
   const Dims row{.rows = rows.tokens, .cols = hidden};
   const auto add_to_dinp = [&](const std::string& id, BufferId part) {

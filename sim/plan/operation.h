@@ -71,6 +71,12 @@ struct Operation {
                      // step; route: what weights are multiplied by
   // route: weights are sigmoids of the logits, not their softmax; they are divided by their sum.
   bool sigmoid = false, normalised = false;
+  // Rows of experts: each has as many places as the others, and what is more is dropped (Dims::inner of a
+  // permutation are all places, rows of a product those of the experts that it multiplies).
+  bool has_capacity = false;
+  // attention: scores before the softmax, cross_entropy and sample: logits, are cap tanh(x / cap); 0: as they
+  // are.
+  float cap = 0;
   std::int32_t group = -1;  // collectives: index into Plan::groups
   // Runs beside the next operation of its block, and the one after that waits for both.
   bool beside_next = false;

@@ -267,7 +267,8 @@ void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p,
        .dtype = type,
        .dims = dims,
        .operands = {updates(r.logits), writes(r.losses), reads(r.targets), reads(statistics.all)},
-       .scalar = 1.0f / static_cast<float>(w.global_batch_size * w.seq_len)});
+       .scalar = 1.0f / static_cast<float>(w.global_batch_size * w.seq_len),
+       .cap = static_cast<float>(b.model().final_logit_softcapping)});
 }
 
 void append_head_products_backward(Block& block, const PlanBuilder& b, const DecoderParameters& p,

@@ -275,8 +275,9 @@ std::int64_t pattern_of_layer_types(HuggingFaceConfig& config, std::int64_t laye
   return pattern;
 }
 
-// Gains are stored less 1, embeddings scaled by the root of their width. Gemma 3 norms around each part and
-// queries and keys, and rotates layers with windows by another base.
+// Gains are stored less 1, embeddings scaled by the root of their width. Gemma 2 norms around each part and
+// caps scores and logits; Gemma 3 norms queries and keys too, and rotates layers with windows by another
+// base.
 Model read_gemma(HuggingFaceConfig& config, std::string_view family) {
   JsonObject& fields = config.fields();
   Model m = read_sizes(config);
@@ -286,19 +287,22 @@ Model read_gemma(HuggingFaceConfig& config, std::string_view family) {
   m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
   if (family == "gemma") return m;
   m.norm_placement = NormPlacement::around;
-  m.qk_norm = QkNorm::per_head;
+  const bool second = family == "gemma2";
   m.sliding_window = config.size("sliding_window");
   m.sliding_window_pattern = fields.has_value("layer_types")
                                  ? pattern_of_layer_types(config, m.num_hidden_layers)
-                                 : config.size("sliding_window_pattern", 6);
-  m.rope_local_base_freq =
-      fields.has_value("rope_local_base_freq") ? config.positive("rope_local_base_freq") : 10000;
-  for (const char* const absent : {"attn_logit_softcapping", "final_logit_softcapping"})
-    if (fields.has_value(absent))
-      fields.fail(absent, "must be absent: scores and logits are not capped here");
+                                 : config.size("sliding_window_pattern", second ? 2 : 6);
+  if (!second) {
+    m.qk_norm = QkNorm::per_head;
+    m.rope_local_base_freq =
+        fields.has_value("rope_local_base_freq") ? config.positive("rope_local_base_freq") : 10000;
+  }
+  const auto cap = [&](const char* name) { return fields.has_value(name) ? config.positive(name) : 0.0; };
+  m.attn_logit_softcapping = cap("attn_logit_softcapping");
+  m.final_logit_softcapping = cap("final_logit_softcapping");
   if (fields.has_value("query_pre_attn_scalar") && config.size("query_pre_attn_scalar") != m.head_dim)
     fields.fail("query_pre_attn_scalar", "must be head_dim: scores are divided by its root here");
-  if (fields.boolean("use_bidirectional_attention", false))
+  if (fields.has_value("use_bidirectional_attention") && fields.boolean("use_bidirectional_attention"))
     fields.fail("use_bidirectional_attention", "must be false: tokens see those before them");
   return m;
 }
@@ -363,7 +367,7 @@ std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::strin
   if (family == "falcon") return read_falcon(config);
   if (family == "nemotron_h") return read_nemotron_h(config);
   if (family == "mpt") return read_mpt(config);
-  if (family == "gemma" || family == "gemma3_text") return read_gemma(config, family);
+  if (family == "gemma" || family == "gemma2" || family == "gemma3_text") return read_gemma(config, family);
   if (family == "olmo2") {
     Model m = read_sizes(config);
     m.qk_norm = QkNorm::all_heads;

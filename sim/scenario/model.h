@@ -178,6 +178,8 @@ struct Model {
   double rope_theta = 10000;
   RopeScaling rope_scaling{};
   QkNorm qk_norm = QkNorm::none;
+  // Scores before the softmax, and the head's logits, are c tanh(x / c) (Gemma 2); 0: as they are.
+  double attn_logit_softcapping = 0, final_logit_softcapping = 0;
   bool attention_sinks = false;     // one learned score a head that takes part in the softmax (gpt-oss)
   bool embedding_norm = false;      // a norm of embeddings (BLOOM)
   double embedding_multiplier = 1;  // of embeddings as layers read them, not of a tied head (Gemma)

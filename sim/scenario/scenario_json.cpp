@@ -88,6 +88,8 @@ void fields(auto& v, Like<Model> auto& m) {
   v("rope_scaling", m.rope_scaling);
   v.word("qk_norm", m.qk_norm, qk_norm_from_name, "none, per_head, all_heads, without_gain");
   v("attention_sinks", m.attention_sinks);
+  v.unless_zero("attn_logit_softcapping", m.attn_logit_softcapping);
+  v.unless_zero("final_logit_softcapping", m.final_logit_softcapping);
   v("embedding_norm", m.embedding_norm);
   v("parallel_residual", m.parallel_residual);
   v("shared_norm", m.shared_norm);

@@ -37,6 +37,11 @@ const std::vector<AttentionShape> kMaskedShapes = {{1, 17, 2, 1, 16, {.window = 
                                                    {1, 130, 8, 8, 16, {.alibi = true}},
                                                    {1, 140, 3, 1, 16, {.window = 30, .alibi = true}}};
 
+// Caps that bend scores of deviation 1 and 9.
+const std::vector<AttentionShape> kCappedShapes = {{1, 17, 2, 1, 16, {.cap = 2}},
+                                                   {2, 130, 4, 2, 24, {.cap = 5}},
+                                                   {1, 90, 2, 1, 16, {.window = 30, .cap = 1}}};
+
 std::vector<AttentionShape> all_shapes() {
   std::vector<AttentionShape> all = kShapes;
   all.insert(all.end(), kMaskedShapes.begin(), kMaskedShapes.end());
@@ -79,6 +84,24 @@ TEST_CASE("flash attention, forward and backward, is as accurate as plain loops"
       const Gradients flash = run_flash(qkv, dout, s);
       test::check_as_accurate_as_plain(flash.out, plain_out, exact_out, kForward);
       test::check_as_accurate_as_plain(flash.lse, plain_lse, exact_lse, kForward);
+      test::check_as_accurate_as_plain(flash.dqkv, reference::attention_backward(dout, qkv, s),
+                                       reference::attention_backward(to_double(dout), to_double(qkv), s),
+                                       kBackward);
+    }
+}
+
+TEST_CASE("flash attention with capped scores, forward and backward, is as accurate as plain loops") {
+  for (const float deviation : {1.0f, 3.0f})
+    for (const AttentionShape& s : kCappedShapes) {
+      CAPTURE(s.T, s.H, s.G, s.D, s.mask.window, s.mask.cap, deviation);
+      const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1, deviation);
+      const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
+      AttentionShape uncapped = s;
+      uncapped.mask.cap = 0;
+      const Gradients flash = run_flash(qkv, dout, s);
+      CHECK(flash.out != run_flash(qkv, dout, uncapped).out);
+      test::check_as_accurate_as_plain(flash.out, reference::attention_forward<float>(qkv, s),
+                                       reference::attention_forward<double>(to_double(qkv), s), kForward);
       test::check_as_accurate_as_plain(flash.dqkv, reference::attention_backward(dout, qkv, s),
                                        reference::attention_backward(to_double(dout), to_double(qkv), s),
                                        kBackward);
@@ -191,6 +214,7 @@ TEST_CASE("attention over a KV cache that is filled piece by piece equals attent
 TEST_CASE("a cache as long as the window or the chunk gives what the whole sequence's would") {
   for (const AttentionShape& w : {AttentionShape{2, 60, 4, 2, 16, {.window = 9}},
                                   {1, 60, 3, 1, 16, {.chunk = 8}},
+                                  {1, 60, 4, 2, 16, {.window = 9, .cap = 2}},
                                   {1, 90, 2, 2, 16, {.window = 80}}})
     for (const std::int64_t prompt : {1, 5, 40}) {
       CAPTURE(w.mask.window, w.mask.chunk, prompt);
@@ -285,7 +309,7 @@ std::vector<float> prompt_and_tokens(const kernels::cpu::KvCache& cache, const s
                                      AttentionShape whole, std::int64_t prompt) {
   std::vector<float> all;
   for (std::int64_t done = 0; done < whole.T;) {
-    const AttentionShape s{whole.B, done == 0 ? prompt : 1, whole.H, whole.G, whole.D};
+    const AttentionShape s{whole.B, done == 0 ? prompt : 1, whole.H, whole.G, whole.D, whole.mask};
     std::vector<float> section, out(static_cast<std::size_t>(s.B * s.T * s.H * s.D));
     for (std::int64_t b = 0; b < s.B; ++b) {
       const auto from = qkv.begin() + (b * whole.T + done) * packed_width(s);
@@ -319,6 +343,54 @@ TEST_CASE("a cache of blocks in any order gives the bits of one in a piece") {
       CAPTURE(whole.T, whole.H, whole.G, block);
       PagedCache paged(whole, whole.T, block);
       CHECK(prompt_and_tokens(paged.cache(), qkv, whole, prompt) == expected);
+    }
+  }
+}
+
+TEST_CASE("a cache of blocks as long as the window or the chunk gives the bits of the whole sequence's") {
+  for (const AttentionShape& whole : {AttentionShape{2, 60, 4, 2, 16, {.window = 9}},
+                                      {1, 60, 3, 1, 16, {.chunk = 8}},
+                                      {2, 90, 2, 2, 16, {.window = 80}}})
+    for (const std::int64_t prompt : {1, 5, 40}) {
+      const auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1, 1.5f);
+      std::vector<float> k(static_cast<std::size_t>(whole.B * whole.G * whole.T * whole.D), NAN), v = k;
+      const auto expected =
+          prompt_and_tokens(kernels::cpu::contiguous_cache(k.data(), v.data(), whole.T), qkv, whole, prompt);
+      for (const std::int64_t block : {1, 4, 16, 64}) {
+        CAPTURE(whole.mask.window, whole.mask.chunk, prompt, block);
+        PagedCache paged(whole, std::max(whole.mask.window, whole.mask.chunk), block);
+        CHECK(prompt_and_tokens(paged.cache(), qkv, whole, prompt) == expected);
+      }
+    }
+}
+
+TEST_CASE("a cache in int8 gives the bits of keys and values that were rounded to steps of a row's largest") {
+  for (const auto& [whole, prompt] : kPagedCases) {
+    CAPTURE(whole.T, whole.H, whole.G);
+    auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1, 1.5f);
+    std::fill_n(qkv.begin() + whole.H * whole.D, whole.D, 0.0f);  // a key of zeros
+    auto rounded = qkv;
+    for (std::int64_t row = 0; row < whole.B * whole.T; ++row)
+      for (std::int64_t head = whole.H; head < whole.H + 2 * whole.G; ++head) {
+        float* const x = &rounded[static_cast<std::size_t>(row * packed_width(whole) + head * whole.D)];
+        float largest = 0;
+        for (std::int64_t d = 0; d < whole.D; ++d) largest = std::max(largest, std::abs(x[d]));
+        const float step = largest / 127;
+        for (std::int64_t d = 0; d < whole.D && step > 0; ++d)
+          x[d] = step * std::nearbyint(x[d] * (1 / step));
+      }
+    std::vector<float> k(static_cast<std::size_t>(whole.B * whole.G * whole.T * whole.D), NAN), v = k;
+    const auto expected = prompt_and_tokens(kernels::cpu::contiguous_cache(k.data(), v.data(), whole.T),
+                                            rounded, whole, prompt);
+    for (const std::int64_t block : {5, 16, 1024}) {
+      CAPTURE(block);
+      PagedCache paged(whole, whole.T, block);
+      std::vector<std::byte> keys(paged.table.size() *
+                                  static_cast<std::size_t>(whole.G * block * (whole.D + 4)));
+      std::vector<std::byte> values = keys;
+      kernels::cpu::KvCache cache = paged.cache();
+      cache.k = keys.data(), cache.v = values.data(), cache.is_int8 = true;
+      CHECK(prompt_and_tokens(cache, qkv, whole, prompt) == expected);
     }
   }
 }

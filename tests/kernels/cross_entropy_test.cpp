@@ -39,6 +39,35 @@ TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops, 
     }
 }
 
+TEST_CASE("cross-entropy of capped logits is that of cap tanh(x / cap), and its gradient that of x") {
+  constexpr std::int64_t kRows = 40, kVocabulary = 257;
+  for (const float cap : {0.5f, 30.0f})
+    for (const float deviation : {1.0f, 20.0f}) {
+      CAPTURE(cap, deviation);
+      const auto logits = normal_tensor(kRows * kVocabulary, 1, deviation);
+      const auto targets = test::random_ids(kRows, kVocabulary, 2);
+      const auto of = [&]<class Real>(std::vector<Real> x, std::vector<Real>& losses) {
+        std::vector<Real> tangents;
+        for (Real& logit : x) {
+          tangents.push_back(std::tanh(logit / static_cast<Real>(cap)));
+          logit = static_cast<Real>(cap) * tangents.back();
+        }
+        losses = reference::cross_entropy<Real>(x, targets, 0.2f, kRows, kVocabulary);
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] *= 1 - tangents[i] * tangents[i];
+        return x;
+      };
+      std::vector<float> plain_losses, losses(kRows, NAN);
+      std::vector<double> exact_losses;
+      const auto plain = of(logits, plain_losses);
+      const auto exact = of(to_double(logits), exact_losses);
+      auto dlogits = logits;
+      kernels::cpu::cross_entropy_forward_backward(dlogits.data(), losses.data(), targets.data(), 0.2f, kRows,
+                                                   kVocabulary, kVocabulary, cap);
+      test::check_as_accurate_as_plain(losses, plain_losses, exact_losses, kForward);
+      test::check_as_accurate_as_plain(dlogits, plain, exact, kBackward);
+    }
+}
+
 TEST_CASE("cross-entropy of padded rows is that of the words alone, and padding has no gradient") {
   constexpr std::int64_t kRows = 3, kWords = 37, kWidth = 48;
   auto alone = normal_tensor(kRows * kWords, 1, 5.0f);

@@ -17,9 +17,9 @@ using kernels::RouteSettings;
 using kernels::RouteShape;
 using test::kRouteCases;
 using test::normal_tensor;
-using test::Routed;
 using test::route_row;
 using test::RouteCase;
+using test::Routed;
 
 namespace {
 
@@ -131,6 +131,46 @@ TEST_CASE("Permuting orders rows by expert, and unpermuting sums each token's ro
     for (std::size_t i = 0; i < inp.size(); ++i) CHECK(back[i] == inp[i] + inp[i] + inp[i]);
   }
   kernels::cpu::set_threads(0);
+}
+
+TEST_CASE("Experts with a capacity take their first rows, and what is dropped adds nothing") {
+  kernels::PermuteShape s{50, 9, 4, 2};
+  const auto inp = normal_tensor(s.R * s.C, 1), weights = normal_tensor(s.R * s.K, 2);
+  std::vector<std::int32_t> indices;
+  for (std::int32_t r = 0; r < s.R; ++r)  // expert 0 has 50 rows, 1 and 2 some, 3 none
+    for (const std::int32_t e : {0, 1 + (r * r) % 2}) indices.push_back(e);
+  for (const std::int64_t places : {1, 7, 30, 50, 60}) {
+    CAPTURE(places);
+    s.places = places;
+    std::vector<float> rows(static_cast<std::size_t>(s.E * places * s.C), NAN),
+        row_weights(static_cast<std::size_t>(s.E * places), NAN);
+    kernels::cpu::permute(rows.data(), row_weights.data(), inp.data(), weights.data(), indices.data(), s);
+    // By the definition: token after token, choice after choice.
+    std::vector<float> expected_rows(rows.size(), 0.0f), expected_weights(row_weights.size(), 0.0f);
+    std::vector<std::int64_t> taken(static_cast<std::size_t>(s.E), 0);
+    std::vector<float> expected_back(inp.size(), 0.0f), weights_of_kept = weights;
+    for (std::int64_t i = 0; i < s.R * s.K; ++i) {
+      const auto e = static_cast<std::size_t>(indices[static_cast<std::size_t>(i)]);
+      if (taken[e] == places) {
+        weights_of_kept[static_cast<std::size_t>(i)] = 0;
+        continue;
+      }
+      const auto place = static_cast<std::int64_t>(e) * places + taken[e]++;
+      expected_weights[static_cast<std::size_t>(place)] = weights[static_cast<std::size_t>(i)];
+      for (std::int64_t c = 0; c < s.C; ++c) {
+        const float x = inp[static_cast<std::size_t>(i / s.K * s.C + c)];
+        expected_rows[static_cast<std::size_t>(place * s.C + c)] = x;
+        expected_back[static_cast<std::size_t>(i / s.K * s.C + c)] += x;
+      }
+    }
+    CHECK(rows == expected_rows);
+    CHECK(row_weights == expected_weights);
+    std::vector<float> back(inp.size(), NAN), weights_back(weights.size(), NAN);
+    kernels::cpu::unpermute(back.data(), weights_back.data(), rows.data(), row_weights.data(), indices.data(),
+                            s);
+    CHECK(back == expected_back);
+    CHECK(weights_back == weights_of_kept);
+  }
 }
 
 TEST_CASE("Products by expert multiply each row by its own expert's weight") {

@@ -263,7 +263,9 @@ Tensor<Real> attention_forward(const Tensor<Real>& qkv, kernels::AttentionShape 
           Real score = 0;
           for (std::int64_t d = 0; d < s.D; ++d)
             score += qkv[packed(s, b, i, h, d)] * qkv[packed(s, b, j, key_head, d)];
-          p[j] = score * scale + slope * static_cast<Real>(j - i);
+          score *= scale;
+          if (s.mask.cap > 0) score = s.mask.cap * std::tanh(score / s.mask.cap);
+          p[j] = score + slope * static_cast<Real>(j - i);
           highest = std::max(highest, p[j]);
         }
         Real sum = 0;
@@ -307,7 +309,14 @@ Tensor<Real> attention_backward(const Tensor<Real>& dout, const Tensor<Real>& qk
           delta += dp[j] * p[j];
         }
         for (std::int64_t j = 0; j < keys; ++j) {
-          const Real dscore = p[j] * (dp[j] - delta) * scale;
+          Real dscore = p[j] * (dp[j] - delta) * scale;
+          if (s.mask.cap > 0) {
+            Real score = 0;
+            for (std::int64_t d = 0; d < s.D; ++d)
+              score += qkv[packed(s, b, i, h, d)] * qkv[packed(s, b, j, key_head, d)];
+            const Real tangent = std::tanh(score * scale / s.mask.cap);
+            dscore *= 1 - tangent * tangent;
+          }
           for (std::int64_t d = 0; d < s.D; ++d) {
             dqkv[packed(s, b, i, h, d)] += dscore * qkv[packed(s, b, j, key_head, d)];
             dqkv[packed(s, b, j, key_head, d)] += dscore * qkv[packed(s, b, i, h, d)];

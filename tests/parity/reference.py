@@ -63,6 +63,9 @@ FAMILIES = {
     "qwen3": lambda width: transformers.Qwen3Config(**common(width), head_dim=16, **rope(1e6)),
     "mixtral": lambda width: transformers.MixtralConfig(
         **common(width), num_local_experts=4, num_experts_per_tok=2, sliding_window=None, **rope(10000.0)),
+    # Trained with a capacity: LIMITS below.
+    "mixtral-capacity": lambda width: transformers.MixtralConfig(
+        **common(width), num_local_experts=4, num_experts_per_tok=2, sliding_window=None, **rope(10000.0)),
     "qwen2-moe": lambda width: transformers.Qwen2MoeConfig(
         **common(width), num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, decoder_sparse_step=2,
         shared_expert_intermediate_size=40, norm_topk_prob=False, use_sliding_window=False, **rope(1e6)),
@@ -100,6 +103,10 @@ FAMILIES = {
     "olmo2": lambda width: transformers.Olmo2Config(**common(width), pad_token_id=None, **rope(10000.0)),
     "gemma": lambda width: transformers.GemmaConfig(
         **common(width) | {"num_key_value_heads": 1, "tie_word_embeddings": True}, head_dim=24, pad_token_id=None, **rope(10000.0)),
+    # Caps of scores and of logits, low enough to bend them; norms around each part.
+    "gemma2": lambda width: transformers.Gemma2Config(
+        **common(width) | {"tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=16, sliding_window=12,
+        layer_types=["sliding_attention", "full_attention"], attn_logit_softcapping=1.5, final_logit_softcapping=4.0, **rope(10000.0)),
     # Norms around each part; layers with windows rotate by another base.
     "gemma3": lambda width: transformers.Gemma3TextConfig(
         **common(width) | {"num_hidden_layers": 3, "tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=16,
@@ -126,6 +133,25 @@ FAMILIES = {
     "bloom-6-heads": lambda width: transformers.BloomConfig(
         vocab_size=256, hidden_size=width // 4 * 6, n_layer=1, n_head=6, hidden_dropout=0.0, attention_dropout=0.0),
 }
+
+
+# Rows that an expert takes in training, over the mean; what is more is dropped.
+LIMITS = {"mixtral-capacity": 0.75}
+
+
+def limit_experts(model, factor):
+    """Each expert takes its first rows, tokens in order and a token's choices in order (Switch Transformer, arXiv 2101.03961,
+    section 2.2); what comes after has weight 0, which transformers does not do."""
+    for module in model.modules():
+        if not (hasattr(module, "gate") and hasattr(module, "experts")):
+            continue
+
+        def forward(hidden, index, weights, forward=module.experts.forward, experts=module.experts.num_experts):
+            places, chosen = int(factor * index.numel() / experts), index.flatten()
+            rank = torch.nn.functional.one_hot(chosen, experts).cumsum(0).gather(1, chosen[:, None]).view_as(index)
+            return forward(hidden, index, weights * (rank <= places))
+
+        module.experts.forward = forward
 
 
 def make_tokens(vocab_size, count=STEPS * BATCH * LENGTH + 1, seed=5):
@@ -261,5 +287,10 @@ def make_reference(name, folder, width):
     tokens = make_tokens(model.config.vocab_size)
     (folder / "tokens.bin").write_bytes(tokens.astype(token_dtype(model.config.vocab_size)).tobytes())
     # What was saved is what is measured.
+    trained = model if has_module(model) else load_model(folder)
+    limit = {}
+    if name in LIMITS:
+        limit_experts(trained, LIMITS[name])
+        limit = {"expert_capacity_factor": LIMITS[name]}
     return {"made_with": {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]},
-            "training": train(model if has_module(model) else load_model(folder), tokens), "generation": generation}
+            "training": limit | train(trained, tokens), "generation": generation}

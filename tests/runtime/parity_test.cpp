@@ -44,9 +44,11 @@ runtime::TrainSettings settings_as_recorded(const fs::path& folder, std::int64_t
   return settings;
 }
 
-sim::Report train_as_recorded(const fs::path& folder, const runtime::ModelSource& model, std::int64_t steps) {
-  return runtime::train(tests::training(model.model, 64, 2, 2), model, settings_as_recorded(folder, steps),
-                        {}, {});
+sim::Report train_as_recorded(const fs::path& folder, const runtime::ModelSource& model, std::int64_t steps,
+                              double expert_capacity_factor = 0) {
+  sim::Scenario scenario = tests::training(model.model, 64, 2, 2);
+  scenario.workload.expert_capacity_factor = expert_capacity_factor;
+  return runtime::train(scenario, model, settings_as_recorded(folder, steps), {}, {});
 }
 
 }  // namespace
@@ -59,7 +61,8 @@ TEST_CASE("Losses and gradient norms of ten AdamW steps are transformers' to 1e-
     const nlohmann::json expected = expected_of(folder).at("training");
     const runtime::ModelSource model = runtime::open_model(folder.string());
     const sim::Report report =
-        train_as_recorded(folder, model, static_cast<std::int64_t>(expected.at("losses").size()));
+        train_as_recorded(folder, model, static_cast<std::int64_t>(expected.at("losses").size()),
+                          expected.value("expert_capacity_factor", 0.0));
     REQUIRE(report.steps.size() == expected.at("losses").size());
     for (std::size_t s = 0; s < report.steps.size(); ++s) {
       CHECK(report.steps[s].loss == Approx(expected.at("losses")[s].get<double>()).epsilon(1e-4));

@@ -181,6 +181,21 @@ TEST_CASE("Experts to whom more rows come than the plan provides for say how man
   CHECK_THROWS_WITH(train_on_ranks(s, settings_for(folder)), contains("workload.expert_imbalance"));
 }
 
+TEST_CASE("Experts of several ranks with places for every row train as one rank's, however rows are spread") {
+  const TemporaryFolder folder;
+  sim::Scenario s = tests::training(tests::small_experts(), 16, 1, 4);
+  const sim::Report one = runtime::train(s, tests::drawn(s.model), settings_for(folder), {}, {});
+  s.strategy.data_parallel = s.strategy.expert_parallel = 2;
+  s.workload.expert_capacity_factor = static_cast<double>(s.model.moe.num_experts);
+  on_node_of_eight(s);
+  const sim::Report two = train_on_ranks(s, settings_for(folder));
+  REQUIRE(two.steps.size() == one.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    CHECK(two.steps[i].loss == Approx(one.steps[i].loss).epsilon(1e-5));
+    CHECK(two.steps[i].grad_norm == Approx(one.steps[i].grad_norm).epsilon(1e-5));
+  }
+}
+
 TEST_CASE(
     "Each rank's measured arena is its plan's, and it runs its stage's operations as often as planned") {
   for (std::uint32_t seed = 1; seed <= 12; ++seed) {
