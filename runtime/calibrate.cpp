@@ -87,6 +87,17 @@ std::vector<SingleOperation> operations_in_bf16() {
   return all;
 }
 
+// In fp16, which kernels of fp32 compute on widened operands, products alone.
+std::vector<SingleOperation> operations_in_fp16() {
+  std::vector<SingleOperation> all;
+  for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
+    for (const std::int64_t M : {256, 1024})
+      for (const auto& [N, K] : {std::pair<std::int64_t, std::int64_t>{768, 256}, {768, 768}, {3072, 768}})
+        all.push_back(product(kind, M, N, K));
+  for (SingleOperation& single : all) single.computing_in(sim::DType::fp16);
+  return all;
+}
+
 // Half of the last cache stays in it beside what else a step touches.
 sim::Bytes cached_rotation(std::int64_t last_level_cache) {
   constexpr std::int64_t kLeast = 4 << 20;
@@ -300,6 +311,11 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   sampling.what += " in bf16";
   hardware.peak[sim::DType::bf16] = {
       sample_kernels(operations_in_bf16(), in_bf16, sampling, sink, stop, calibration)};
+  if (stop.stop_requested()) return calibration;
+  Stopwatch in_fp16(*device, memory, rotation, sim::DType::fp16);
+  sampling.what = "measuring this machine in fp16";
+  hardware.peak[sim::DType::fp16] = {
+      sample_kernels(operations_in_fp16(), in_fp16, sampling, sink, stop, calibration)};
   measure_limits();
   if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";

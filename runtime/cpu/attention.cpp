@@ -19,8 +19,8 @@ using A = Arguments;
 using S = RunSettings;
 
 // Caches may be of these types beside elements in fp32, and in bf16.
-constexpr ElementTypes kCached = types(sim::DType::fp32, sim::DType::bf16, sim::DType::fp8);
-constexpr ElementTypes kCached16 = types(sim::DType::bf16, sim::DType::fp8);
+constexpr ElementTypes kCached = types(sim::DType::fp32, sim::DType::bf16, sim::DType::fp8, sim::DType::int8);
+constexpr ElementTypes kCached16 = types(sim::DType::bf16, sim::DType::fp8, sim::DType::int8);
 
 // Keys and values of context-parallel ranks: in rows of their own, or a rank's own in its packed qkv.
 std::int64_t packed_width(const kernels::AttentionShape& s) {

@@ -10,6 +10,7 @@
 
 #include "kernels/threads.h"
 #include "runtime/cpu/kernel_table.h"
+#include "runtime/cpu/widened_operands.h"
 #include "runtime/error.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
@@ -31,13 +32,13 @@ class CpuDevice final : public Device {
   std::string name() const override { return name_; }
 
   std::span<const sim::DType> dtypes() const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16};
+    static constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16, sim::DType::fp16};
     return kTypes;
   }
 
-  std::span<const sim::DType> weight_dtypes(sim::DType computing) const override {
+  std::span<const sim::DType> weight_dtypes(sim::DType) const override {
     static constexpr sim::DType kTypes[] = {sim::DType::int8, sim::DType::int4};
-    return computing == sim::DType::fp32 ? std::span(kTypes) : std::span<const sim::DType>();
+    return kTypes;
   }
   WeightGroups weight_groups(sim::DType) const override {
     return {.exactly = 0, .multiple_of = kernels::QuantisedFormat::kColumns};
@@ -54,24 +55,19 @@ class CpuDevice final : public Device {
 
   bool shares_host_memory() const override { return true; }
   KvCacheLimits kv_cache_limits() const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp8};
-    return {.dtypes = kTypes};
+    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp8, sim::DType::int8};
+    return {.dtypes = kTypes, .windows_in_blocks = true};
   }
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType> types) const override {
     const sim::Dims& d = operation.dims;
     // ALiBi's slopes are those of all heads.
     const bool has_all_heads = d.alibi_heads == 0 || d.alibi_heads == d.heads;
-    // ALiBi and the keys of other ranks are attended to in fp32 alone.
-    const bool masked = d.alibi_heads > 0;
-    const int qkv = sim::index_of(operation.kind, sim::Role::qkv);
-    const bool sees_all_keys = !sim::has(operation, sim::Role::all_kv) || qkv < 0 ||
-                               types[static_cast<std::size_t>(qkv)] == sim::DType::fp32;
-    const bool sees_mask = !masked || qkv < 0 || types[static_cast<std::size_t>(qkv)] == sim::DType::fp32;
-    return has_all_heads && sees_mask && sees_all_keys && find_cpu_kernel(operation, types);
+    return has_all_heads && choose_cpu_kernel(operation, types).row;
   }
   bool takes_columns(const sim::Operation& operation, std::span<const sim::DType> types) const override {
-    return find_cpu_kernel(operation, types)->columns;
+    const ChosenKernel chosen = choose_cpu_kernel(operation, types);
+    return chosen.row->columns && !chosen.widens;
   }
 
   sim::Bytes available() const override { return physical_memory(); }
@@ -114,7 +110,11 @@ class CpuDevice final : public Device {
   void run(const BoundOperation& operation, const RunSettings& settings) override {
     types_.clear();
     for (const BoundOperand& operand : operation.operands) types_.push_back(operand.dtype);
-    find_cpu_kernel(*operation.operation, types_)->kernel(Arguments(operation), settings);
+    const ChosenKernel chosen = choose_cpu_kernel(*operation.operation, types_);
+    if (chosen.widens)
+      widened_.run(*chosen.row, operation, settings);
+    else
+      chosen.row->kernel(Arguments(operation), settings);
   }
 
   void record(std::size_t index) override {
@@ -141,6 +141,7 @@ class CpuDevice final : public Device {
   }
 
   std::string name_;
+  WidenedOperands widened_;
   std::vector<sim::DType> types_;  // of the operands of the operation that runs
   std::vector<Clock::time_point> stamps_;
 };

@@ -167,7 +167,7 @@ constexpr CpuKernelRow kRows[] = {
        }
      },
      sim::DType::fp32,
-     {{{R::buffer, types(sim::DType::fp32, sim::DType::bf16)}}},
+     {{{R::buffer, types(sim::DType::fp32, sim::DType::bf16, sim::DType::fp16)}}},
      true},
     {K::relu, ungated<cpu::relu_forward>, sim::DType::bf16},
     {K::relu_backward, ungated_backward<cpu::relu_backward>, sim::DType::bf16},

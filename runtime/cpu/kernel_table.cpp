@@ -32,19 +32,49 @@ const std::array<Rows, sim::kOpKinds>& table() {
 
 }  // namespace
 
+bool CpuKernelRow::takes(std::size_t operand, sim::DType type) const {
+  if (type == sim::DType::int32 || type == sim::DType::fp64) return true;
+  const R role = sim::info(kind).operands.at(operand).role;
+  ElementTypes allowed = types(is_wide(role) ? sim::DType::fp32 : element);
+  for (const TypedRole& other : others)
+    if (other.role == role) allowed = other.types;
+  return (allowed & types(type)) != 0;
+}
+
 bool CpuKernelRow::takes(const sim::Operation& operation, std::span<const sim::DType> operand_types) const {
-  const sim::Operands& operands = sim::info(kind).operands;
-  for (std::size_t i = 0; i < operation.operands.size(); ++i) {
-    if (operation.operands[i].buffer == sim::kNoBuffer) continue;
-    const sim::DType type = operand_types[i];
-    const R role = operands.at(i).role;
-    if (type == sim::DType::int32 || type == sim::DType::fp64) continue;
-    ElementTypes allowed = types(is_wide(role) ? sim::DType::fp32 : element);
-    for (const TypedRole& other : others)
-      if (other.role == role) allowed = other.types;
-    if ((allowed & types(type)) == 0) return false;
-  }
+  for (std::size_t i = 0; i < operation.operands.size(); ++i)
+    if (operation.operands[i].buffer != sim::kNoBuffer && !takes(i, operand_types[i])) return false;
   return operation.dtype == sim::DType::fp32 || operation.dtype == element;
+}
+
+namespace {
+
+// ALiBi, and the keys of other ranks, are attended to in fp32 alone.
+bool attends_in_fp32(const sim::Operation& operation) {
+  return operation.dims.alibi_heads > 0 || sim::has(operation, R::all_kv);
+}
+
+bool takes_widened(const CpuKernelRow& row, const sim::Operation& operation,
+                   std::span<const sim::DType> operand_types) {
+  if (row.element != sim::DType::fp32 || sim::bits(operation.dtype) < 16) return false;
+  for (std::size_t i = 0; i < operation.operands.size(); ++i)
+    if (operation.operands[i].buffer != sim::kNoBuffer && !row.takes(i, operand_types[i]) &&
+        (sim::bits(operand_types[i]) != 16 || !row.takes(i, sim::DType::fp32)))
+      return false;
+  return true;
+}
+
+}  // namespace
+
+ChosenKernel choose_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types) {
+  const Rows& rows = table()[static_cast<std::size_t>(operation.kind)];
+  for (const CpuKernelRow* row : rows)
+    if (row->takes(operation, operand_types) &&
+        (row->element == sim::DType::fp32 || !attends_in_fp32(operation)))
+      return {row, false};
+  for (const CpuKernelRow* row : rows)
+    if (takes_widened(*row, operation, operand_types)) return {row, true};
+  return {};
 }
 
 std::vector<sim::DType> cpu_types(sim::OpKind kind) {
@@ -52,13 +82,6 @@ std::vector<sim::DType> cpu_types(sim::OpKind kind) {
   for (const CpuKernelRow* row : table()[static_cast<std::size_t>(kind)])
     if (std::find(all.begin(), all.end(), row->element) == all.end()) all.push_back(row->element);
   return all;
-}
-
-const CpuKernelRow* find_cpu_kernel(const sim::Operation& operation,
-                                    std::span<const sim::DType> operand_types) {
-  for (const CpuKernelRow* row : table()[static_cast<std::size_t>(operation.kind)])
-    if (row->takes(operation, operand_types)) return row;
-  return nullptr;
 }
 
 }  // namespace runtime

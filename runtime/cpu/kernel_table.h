@@ -37,6 +37,7 @@ struct CpuKernelRow {
 
   // `types` parallel to the operation's operands; absent ones may have any.
   bool takes(const sim::Operation& operation, std::span<const sim::DType> operand_types) const;
+  bool takes(std::size_t operand, sim::DType type) const;
 };
 
 std::span<const CpuKernelRow> embedding_kernels();
@@ -49,11 +50,15 @@ std::span<const CpuKernelRow> elementwise_kernels();
 std::span<const CpuKernelRow> loss_kernels();
 std::span<const CpuKernelRow> optimizer_kernels();
 
-// Types of elements that the kind has kernels for; empty where it has none.
-std::vector<sim::DType> cpu_types(sim::OpKind kind);
+// A kernel that does the operation, and whether operands in 16 bits are widened for it
+// (widened_operands.h); without one the CPU has none.
+struct ChosenKernel {
+  const CpuKernelRow* row = nullptr;
+  bool widens = false;
+};
+ChosenKernel choose_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types);
 
-// Null where the CPU has none.
-const CpuKernelRow* find_cpu_kernel(const sim::Operation& operation,
-                                    std::span<const sim::DType> operand_types);
+// Types of elements that the kind has kernels of its own for; empty where it has none.
+std::vector<sim::DType> cpu_types(sim::OpKind kind);
 
 }  // namespace runtime

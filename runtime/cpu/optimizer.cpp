@@ -1,6 +1,8 @@
 // Rows of the table of kernels: the optimizer.
 #include "kernels/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/adafactor.h"
@@ -38,9 +40,31 @@ void squared_norm(const Arguments& a, const RunSettings&) {
 void clip_scale(const Arguments& a, const RunSettings& settings) {
   double* const norm = a.as<double>(R::norm);
   float norm_f32 = 0, scale_f32 = 1;
-  cpu::clip_scale(&norm_f32, &scale_f32, norm + kSumOfSquares, settings.max_gradient_norm);
+  // Gradients in fp16 keep the loss's scale; what moves parameters divides by it.
+  const double loss_scale = settings.loss_scale > 0 ? settings.loss_scale : 1;
+  const double squares = norm[kSumOfSquares] / (loss_scale * loss_scale);
+  cpu::clip_scale(&norm_f32, &scale_f32, &squares, settings.max_gradient_norm);
   norm[kNorm] = norm_f32;
-  norm[kClipScale] = scale_f32;
+  norm[kClipScale] = scale_f32 / loss_scale;
+}
+
+// A step in fp16 whose gradients overflowed changes nothing.
+bool is_skipped(const Arguments& a, const RunSettings& settings) {
+  return settings.loss_scale > 0 && !std::isfinite(a.as<double>(R::norm)[kNorm]);
+}
+
+template <void (*step)(const Arguments&, const RunSettings&)>
+void unless_skipped(const Arguments& a, const RunSettings& settings) {
+  if (!is_skipped(a, settings)) step(a, settings);
+}
+
+// Only looks whether gradients overflowed.
+void find_overflow(const Arguments& a, const RunSettings&) {
+  for (std::size_t i = 1; i < a.operands(); ++i) {
+    const float* const gradient = a.f32(i);
+    if (!std::all_of(gradient, gradient + a.count(i), [](float g) { return std::isfinite(g); }))
+      *a.f32(R::found) = 1;
+  }
 }
 
 void adamw(const Arguments& a, const RunSettings& settings) {
@@ -130,18 +154,20 @@ void adamw_bf16(const Arguments& a, const RunSettings& settings) {
 constexpr CpuKernelRow kRows[] = {
     {K::squared_norm, squared_norm},
     {K::clip_scale, clip_scale},
-    {K::adamw, adamw},
-    {K::lion, lion},
-    {K::sgd, sgd},
-    {K::adafactor, adafactor},
-    {K::muon_momentum, muon_momentum},
+    {K::unscale, find_overflow},
+    {K::host_read, [](const Arguments&, const RunSettings&) {}},  // the host has it
+    {K::adamw, unless_skipped<adamw>},
+    {K::lion, unless_skipped<lion>},
+    {K::sgd, unless_skipped<sgd>},
+    {K::adafactor, unless_skipped<adafactor>},
+    {K::muon_momentum, unless_skipped<muon_momentum>},
     {K::orthogonalise,
      [](const Arguments& a, const RunSettings&) {
        cpu::orthogonalise(a.f32(R::update), {a.grouped_count(), a.rows(), a.cols()});
      }},
-    {K::apply_update, apply_update},
+    {K::apply_update, unless_skipped<apply_update>},
     {K::adamw_8bit,
-     adamw_8bit,
+     unless_skipped<adamw_8bit>,
      sim::DType::fp32,
      {{{R::moment1, types(sim::DType::int8)}, {R::moment2, types(sim::DType::int8)}}}},
     {K::squared_norm, squared_norm_bf16, sim::DType::bf16},

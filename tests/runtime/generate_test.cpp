@@ -23,6 +23,19 @@ runtime::Generation generate(const sim::Scenario& scenario, const runtime::Gener
   return runtime::generate(scenario, tests::drawn(scenario.model), settings, {}, {});
 }
 
+double norm_of(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float v : values) sum += static_cast<double>(v) * v;
+  return std::sqrt(sum);
+}
+
+// Relative, by the root mean square.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> difference(a);
+  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
+  return norm_of(difference) / norm_of(b);
+}
+
 // One token a byte, one of which ends a text.
 runtime::Tokenizer bytes_with_end(std::int32_t end) {
   runtime::TokenizerDescription description;
@@ -108,11 +121,55 @@ TEST_CASE("A KV cache in fp8 takes a quarter of the bytes, and the logits follow
   // Half a step of three bits of significand, in keys and in values, of each layer.
   const double half_step = 0x1p-4 * std::sqrt(2.0 * static_cast<double>(scenario.model.num_hidden_layers));
   CHECK(std::sqrt(difference / size) < half_step);
-  scenario.workload.kv_dtype = sim::DType::int8;
+  scenario.workload.kv_dtype = sim::DType::int4;
   CHECK_THROWS_AS(generate(scenario, settings), runtime::NoDevice);
-  CHECK_THROWS_WITH(generate(scenario, settings),
-                    Catch::Matchers::EndsWith(
-                        " keeps the KV cache in workload.dtype or bf16, fp8; workload.kv_dtype is int8"));
+  CHECK_THROWS_WITH(
+      generate(scenario, settings),
+      Catch::Matchers::EndsWith(
+          " keeps the KV cache in workload.dtype or bf16, fp8, int8; workload.kv_dtype is int4"));
+}
+
+TEST_CASE("A KV cache in int8 is a byte an element and a scale a row, and logits follow to 127 steps") {
+  sim::Scenario scenario = tests::generation(GENERATE(tests::small_gpt(), tests::small_llama()), 2);
+  const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  const runtime::Generation exact = generate(scenario, settings);
+  scenario.workload.prompt_length = 5;
+  scenario.workload.kv_dtype = sim::DType::int8;
+  const sim::Model& m = scenario.model;
+  for (const std::int64_t block : {0, 16}) {
+    scenario.workload.kv_block = block;
+    const runtime::Generation rounded = generate(scenario, settings);
+    CHECK(rounded.first_logits != exact.first_logits);
+    // A row's largest is some three times its root mean square: half a step of 127 is 1 % of that.
+    CHECK(distance(rounded.first_logits, exact.first_logits) < 0.02);
+    std::int64_t bytes = 0;
+    for (const sim::MemoryLine& line : rounded.report.memory)
+      if (line.category == "kv_cache") bytes += line.bytes.value;
+    const std::int64_t tokens = block == 0 ? 7 : 16;
+    const std::int64_t rows = m.num_key_value_heads * tokens;
+    CHECK(bytes == 2 * m.num_hidden_layers * sim::aligned({rows * (m.head_dim + 4)}).value);
+  }
+}
+
+TEST_CASE("A KV cache of blocks gives a model with windows the tokens of one in a piece, in every type") {
+  sim::Model model = tests::small_llama();
+  model.sliding_window = 6;
+  model.sliding_window_pattern = 2;
+  sim::Scenario scenario = tests::generation(model, 14, 2);
+  scenario.workload.prompt_length = 5;
+  const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  for (const std::optional<sim::DType> type :
+       {std::optional<sim::DType>(), std::optional(sim::DType::bf16), std::optional(sim::DType::fp8),
+        std::optional(sim::DType::int8)}) {
+    scenario.workload.kv_dtype = type;
+    scenario.workload.kv_block = 0;
+    const runtime::Generation whole = generate(scenario, settings);
+    for (const std::int64_t block : {1, 4, 16}) {
+      CAPTURE(block);
+      scenario.workload.kv_block = block;
+      CHECK(generate(scenario, settings).tokens == whole.tokens);
+    }
+  }
 }
 
 TEST_CASE("Greedy sequences of a batch are those that each would be alone") {
@@ -229,19 +286,6 @@ sim::Model wide_llama() {
   m.hidden_size = 64;
   m.intermediate_size = 96;
   return m;
-}
-
-double norm_of(const std::vector<float>& values) {
-  double sum = 0;
-  for (const float v : values) sum += static_cast<double>(v) * v;
-  return std::sqrt(sum);
-}
-
-// Relative, by the root mean square.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  std::vector<float> difference(a);
-  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
-  return norm_of(difference) / norm_of(b);
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <filesystem>
 
 #include "runtime/error.h"
+#include "runtime/run.h"
 #include "sim/plan/recompute.h"
+#include "tests/runtime/random_strategy.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -290,9 +292,41 @@ TEST_CASE("A run that cannot fit is refused before it starts, with both numbers"
 TEST_CASE("A type that the CPU does not compute in is no suitable device") {
   const TemporaryFolder folder;
   sim::Scenario scenario = tests::training(tests::small_gpt());
-  scenario.workload.dtype = sim::DType::fp16;
+  scenario.workload.dtype = sim::DType::fp8;
+  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
   REQUIRE_THROWS_WITH(train(scenario, settings_for(folder, 1)),
-                      Catch::Matchers::EndsWith("computes in fp32, bf16; workload.dtype is fp16"));
+                      Catch::Matchers::EndsWith("computes in fp32, bf16, fp16; workload.dtype is fp8"));
+}
+
+TEST_CASE("Experts with places for every row train as those that drop none, with fewer otherwise") {
+  const TemporaryFolder folder;
+  sim::Scenario scenario = tests::training(tests::small_experts());
+  const runtime::TrainSettings settings = settings_for(folder, 4);
+  const sim::Report dropless = train(scenario, settings);
+  scenario.workload.expert_capacity_factor = static_cast<double>(scenario.model.moe.num_experts);
+  const sim::Report all = train(scenario, settings);
+  scenario.workload.expert_capacity_factor = 0.5;
+  const sim::Report few = train(scenario, settings);
+  for (std::size_t s = 0; s < dropless.steps.size(); ++s) {
+    CHECK(all.steps[s].loss == Approx(dropless.steps[s].loss).epsilon(1e-5));
+    CHECK(all.steps[s].grad_norm == Approx(dropless.steps[s].grad_norm).epsilon(1e-5));
+    CHECK(few.steps[s].grad_norm != Approx(dropless.steps[s].grad_norm).epsilon(1e-5));
+  }
+}
+
+TEST_CASE(
+    "A capacity that leaves an expert no whole place, or one in generation, is refused with its field") {
+  const TemporaryFolder folder;
+  sim::Scenario scenario = tests::training(tests::small_experts(), 2, 1, 1);
+  scenario.workload.expert_capacity_factor = 0.5;
+  CHECK_THROWS_WITH(train(scenario, settings_for(folder, 1)),
+                    "workload.expert_capacity_factor 0.500 leaves an expert less than one place of a "
+                    "micro-batch's rows, of which it has 1 on average");
+  scenario = tests::generation(tests::small_experts(), 2);
+  scenario.workload.expert_capacity_factor = 1;
+  CHECK_THROWS_WITH(runtime::Run(scenario, 1),
+                    "experts take all rows that are sent to them where tokens are generated; "
+                    "workload.expert_capacity_factor must be 0");
 }
 
 TEST_CASE("In bf16 the first loss is fp32's to the roundings of its logits, and training lowers it as far") {
