@@ -199,7 +199,7 @@ TEST_CASE("A calibration times every kind that one device runs, alone or in a ru
   for (const runtime::SingleOperation& single : runtime::calibrated_operations())
     timed.insert(single.operation().kind);
   sim::Hardware hardware = calibration().hardware;
-  hardware.peak[sim::DType::bf16] = hardware.peak_for(sim::DType::fp32);
+  hardware.peak[sim::DType::bf16] = hardware.peak[sim::DType::fp16] = hardware.peak_for(sim::DType::fp32);
   for (const sim::Scenario& scenario : runtime::calibrating_runs(hardware))
     for (const sim::Block& block : sim::make_plan(scenario).blocks)
       for (const sim::Operation& op : block.operations) timed.insert(op.kind);
