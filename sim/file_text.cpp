@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <system_error>
 
+#include "sim/preset_error.h"
+
 namespace sim {
 
-std::optional<std::string> file_text(const std::filesystem::path& file) {
+std::optional<std::string> file_text(const std::filesystem::path& file, std::size_t most) {
   struct Descriptor {
     int number;
     ~Descriptor() {
@@ -25,6 +27,9 @@ std::optional<std::string> file_text(const std::filesystem::path& file) {
     const ssize_t got = ::read(in.number, text.data() + known, kAtOnce);
     const int error = errno;
     text.resize(known + static_cast<std::size_t>(got > 0 ? got : 0));
+    if (text.size() > most)
+      throw PresetError(file.string() + ": goes on after byte " + std::to_string(most) +
+                        ", the last that is read of such a file");
     if (got == 0) return text;
     if (got > 0 || error == EINTR) continue;
     if (error == EISDIR) return std::nullopt;

@@ -71,7 +71,10 @@ Finding display() {
 // In a process of its own: a broken OpenGL driver may end the one that asks it.
 Finding pictures() {
   namespace fs = std::filesystem;
-  const fs::path picture = fs::temp_directory_path() / fmt::format("ridgepoint-doctor-{}.png", getpid());
+  std::string folder = (fs::temp_directory_path() / "ridgepoint-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr)
+    return {"pictures", false, fmt::format("No folder for a picture could be made: {}.", folder)};
+  const fs::path picture = fs::path(folder) / "doctor.png";
   std::string program = executable_path(), file = picture.string();
   std::string command = "screenshot", size_flag = "--size", size = "320x200", out_flag = "--out";
   char* arguments[] = {program.data(),  command.data(), size_flag.data(), size.data(),
@@ -87,7 +90,7 @@ Finding pictures() {
   posix_spawn_file_actions_destroy(&quiet);
   const bool drawn = WIFEXITED(status) && WEXITSTATUS(status) == 0 && fs::exists(picture);
   std::error_code ignored;
-  fs::remove(picture, ignored);
+  fs::remove_all(folder, ignored);
   if (drawn) return {"pictures", true, "OpenGL draws without a display: ridgepoint screenshot works."};
   return {"pictures", false,
           "No OpenGL draws without a display: pictures need Mesa (Debian: libegl1 libgl1-mesa-dri)."};

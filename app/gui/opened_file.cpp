@@ -9,6 +9,7 @@
 #include "app/gui/figures/carried.h"
 #include "runtime/model_source.h"
 #include "sim/file_text.h"
+#include "sim/foreign_text.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
@@ -34,7 +35,8 @@ OpenedFile read_opened(const std::filesystem::path& file) {
     if (!carried) throw std::runtime_error(file.string() + " carries no scenario.");
     return sim::scenario_from_json(*carried, file.string());
   }
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json json =
+      sim::nested_too_deep(text) ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
   if (has("report") || has("rows")) return cli::read_report(file.string());
   if (has("model_type") || has("architectures"))

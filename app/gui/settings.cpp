@@ -7,8 +7,10 @@
 #include <system_error>
 
 #include "runtime/formats/set_aside.h"
+#include "runtime/text/unicode.h"
 #include "sim/file_text.h"
 #include "sim/foreign_text.h"
+#include "sim/preset_error.h"
 
 namespace app::gui {
 namespace {
@@ -72,6 +74,8 @@ Settings load_settings(const std::filesystem::path& directory) {
     runtime::set_aside(file, file.string() + " must hold what the window wrote: " + error.what(), kDefaults);
   } catch (const std::system_error& error) {
     runtime::set_aside(file, error.what(), kDefaults);
+  } catch (const sim::PresetError& error) {  // it does not end
+    runtime::set_aside(file, error.what(), kDefaults);
   }
   return {};
 }
@@ -83,8 +87,9 @@ void save_settings(const Settings& settings, const std::filesystem::path& direct
                          {"scale", settings.scale},
                          {"layout", settings.layout},
                          {"closed_panels", settings.closed_panels}};
+  // JSON is UTF-8, and a name of a file need not be: such a one is forgotten.
   for (const std::filesystem::path& recent : settings.recent_files)
-    json["recent_files"].push_back(recent.string());
+    if (runtime::is_valid_utf8(recent.string())) json["recent_files"].push_back(recent.string());
   if (!settings.keys.empty()) json["keys"] = settings.keys;
   for (const SavedTab& tab : settings.tabs) json["tabs"].push_back(to_json(tab));
   if (!settings.tabs.empty()) json["tab"] = settings.tab;

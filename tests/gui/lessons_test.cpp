@@ -286,6 +286,14 @@ TEST_CASE(
   CHECK(kept_runs(folder.path(), "m", 1).empty());
 }
 
+TEST_CASE("kept runs that nest without end are set aside, and the step can be measured again") {
+  const TemporaryFolder folder;
+  const auto file = folder.write("m-1.json", std::string(200'000, '['));
+  CHECK(kept_runs(folder.path(), "m", 0).empty());
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK(std::filesystem::exists(folder.path() / "m-1.json.set-aside"));
+}
+
 TEST_CASE("the lecturer's notes stand in a window of their own, shown and hidden by a key") {
   Opened opened;
   CHECK_FALSE(opened.desktop.says("seconds."));

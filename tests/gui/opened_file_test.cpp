@@ -28,6 +28,12 @@ TEST_CASE("a scenario that is saved opens again as it was, as one undo step") {
   CHECK(desktop.shell().document().scenario() == before);
 }
 
+TEST_CASE("a file that nests without end opens as nothing, in a sentence that names it") {
+  const TemporaryFolder folder;
+  const auto file = folder.write("deep.json", "{\"report\": " + std::string(200'000, '['));
+  CHECK_THROWS_WITH(app::gui::read_opened(file), contains("deep.json: is nested too deeply"));
+}
+
 TEST_CASE(
     "a config.json that is dropped brings its model, on the machine and in the strategy that are there") {
   const TemporaryFolder folder;

@@ -9,6 +9,7 @@
 
 #include "app/gui/document.h"
 #include "app/gui/jobs/child_process.h"
+#include "app/gui/jobs/passed_file.h"
 #include "app/gui/jobs/run_state.h"
 #include "app/gui/redraw_policy.h"
 #include "app/gui/settings.h"
@@ -17,6 +18,7 @@
 #include "sim/report/metrics.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 using namespace app::gui;
 
@@ -192,6 +194,26 @@ TEST_CASE("settings read back as they were written, a spoilt file is no reason n
   CHECK(load_settings(directory) == Settings{});
   CHECK(std::filesystem::exists(directory / "desktop.json.set-aside-2"));
   std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("a file whose name is no UTF-8 is forgotten, and the other settings are kept") {
+  const TemporaryFolder folder;
+  Settings settings;
+  settings.recent_files = {"/a/one.json", "/a/caf\xe9.json"};
+  save_settings(settings, folder.path());
+  settings.recent_files.pop_back();
+  CHECK(load_settings(folder.path()) == settings);
+}
+
+TEST_CASE("what is passed to a process lies where only its user can enter, one file for each") {
+  std::filesystem::path gone;
+  {
+    const PassedFile a("scenario.json", "{}"), b("scenario.json", "[]");
+    CHECK(a.path() != b.path());
+    gone = std::filesystem::path(a.path()).parent_path();
+    CHECK(std::filesystem::status(gone).permissions() == std::filesystem::perms::owner_all);
+  }
+  CHECK_FALSE(std::filesystem::exists(gone));
 }
 
 TEST_CASE("an idle window does not draw") {

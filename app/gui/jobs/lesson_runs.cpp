@@ -11,6 +11,7 @@
 #include "app/gui/jobs/progress_words.h"
 #include "runtime/formats/set_aside.h"
 #include "sim/file_text.h"
+#include "sim/json_object.h"
 #include "sim/report/events.h"
 #include "sim/scenario/preset.h"
 
@@ -75,7 +76,7 @@ lesson::MeasuredRuns kept_runs(const std::filesystem::path& folder, const std::s
   try {
     const std::optional<std::string> text = sim::file_text(path);
     if (!text) return runs;
-    for (const nlohmann::json& run : nlohmann::json::parse(*text))
+    for (const nlohmann::json& run : sim::parse_json(*text, path.string()))
       if (run.is_string())
         runs.push_back({nullptr, run.get<std::string>()});
       else

@@ -7,8 +7,8 @@ namespace app::gui {
 
 class PassedFile {
  public:
-  // Where the system keeps temporary files. Throws std::runtime_error, a sentence, where it cannot be
-  // written.
+  // In a new folder that only this user can enter: nobody else can have put a link under its name, and two of
+  // one name are two files. Throws std::runtime_error, a sentence, where it cannot be written.
   PassedFile(const std::string& name, const std::string& text);
   ~PassedFile();
   PassedFile(const PassedFile&) = delete;
@@ -16,6 +16,8 @@ class PassedFile {
   std::string path() const { return path_.string(); }
 
  private:
+  void remove() const;
+
   std::filesystem::path path_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <fstream>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -21,19 +20,6 @@ std::shared_ptr<const RunView> starting_view(sim::Task task) {
   view->phase = RunPhase::starting;
   view->task = task;
   return view;
-}
-
-// What the child process reads: the scenario as a file of its own.
-std::filesystem::path write_scenario(const sim::Scenario& scenario, const std::filesystem::path& wanted) {
-  const std::filesystem::path directory = wanted.empty() ? std::filesystem::temp_directory_path() : wanted;
-  std::error_code ignored;
-  std::filesystem::create_directories(directory, ignored);
-  const auto file = directory / "run_scenario.json";
-  std::ofstream out(file);
-  out << sim::to_json(scenario);
-  out.close();
-  if (!out) throw std::runtime_error("The run's scenario could not be written to " + file.string() + ".");
-  return file;
 }
 
 // Null: the model comes without one.
@@ -135,9 +121,10 @@ std::vector<std::string> prompt_flags(const RunChoices& choices, const sim::Scen
 
 void Runs::start(const sim::Scenario& scenario) {
   const sim::Task task = scenario.workload.task;
-  std::vector<std::string> command =
-      run_command(executable_, write_scenario(scenario, directory_), scenario, choices);
+  auto passed = std::make_unique<PassedFile>("scenario.json", sim::to_json(scenario));
+  std::vector<std::string> command = run_command(executable_, passed->path(), scenario, choices);
   runs_[task] = std::make_unique<Run>(std::move(command), task, predict_here, wake_);
+  passed_[task] = std::move(passed);
 }
 
 void Runs::play(const std::filesystem::path& recording, sim::Task task) {

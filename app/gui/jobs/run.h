@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/gui/jobs/child_process.h"
+#include "app/gui/jobs/passed_file.h"
 #include "app/gui/jobs/run_history.h"
 #include "app/gui/jobs/run_state.h"
 
@@ -65,13 +66,12 @@ std::vector<std::string> prompt_flags(const RunChoices& choices, const sim::Scen
 class Runs {
  public:
   static constexpr int kLongestReplay = 20;  // seconds
-  // `executable` is this program; a run's scenario is written into `directory`, or where the system keeps
-  // temporary files. `wake` is called from other threads when there is something new to draw.
-  Runs(std::string executable, std::filesystem::path directory, std::function<void()> wake)
+  // `executable` is this program; runs are kept below `directory`, or nowhere where it is empty. `wake` is
+  // called from other threads when there is something new to draw.
+  Runs(std::string executable, const std::filesystem::path& directory, std::function<void()> wake)
       : executable_(std::move(executable)),
-        directory_(std::move(directory)),
         wake_(std::move(wake)),
-        history_(directory_.empty() ? directory_ : directory_ / "runs") {}
+        history_(directory.empty() ? directory : directory / "runs") {}
 
   RunChoices choices;
   // Throws std::runtime_error where it cannot be started.
@@ -93,8 +93,8 @@ class Runs {
 
  private:
   std::string executable_;
-  std::filesystem::path directory_;
   std::function<void()> wake_;
+  std::map<sim::Task, std::unique_ptr<PassedFile>> passed_;  // the scenarios of runs_
   std::map<sim::Task, std::unique_ptr<Run>> runs_;
   std::map<sim::Task, std::shared_ptr<const RunView>> shown_;
   RunHistory history_;

@@ -1,12 +1,12 @@
 #include "app/gui/jobs/run_history.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <optional>
 #include <span>
 
 #include "runtime/formats/atomic_file.h"
 #include "runtime/formats/set_aside.h"
+#include "sim/file_text.h"
 
 namespace app::gui {
 namespace {
@@ -30,9 +30,8 @@ RunHistory::RunHistory(std::filesystem::path folder) : folder_(std::move(folder)
   std::sort(files.rbegin(), files.rend());
   if (files.size() > kMost) files.resize(kMost);
   for (const auto& file : files) try {
-      std::ifstream in(file, std::ios::binary);
-      const std::string text(std::istreambuf_iterator<char>(in), {});
-      all_.push_back(std::make_shared<const sim::Report>(sim::report_from_json(text, file.string())));
+      if (const std::optional<std::string> text = sim::file_text(file))
+        all_.push_back(std::make_shared<const sim::Report>(sim::report_from_json(*text, file.string())));
     } catch (const std::exception& error) {  // of another version, or damaged: the others are worth more
       runtime::set_aside(file, error.what(), "the other runs are listed");
     }

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "app/cli/executable.h"
 #include "app/cli/flags.h"
@@ -692,7 +692,7 @@ LessonProgress load_lesson_progress(const std::filesystem::path& directory) {
   std::optional<std::string> content;
   try {
     content = sim::file_text(path);
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // a disk that fails, a file that does not end
     runtime::set_aside(path, error.what(), kNoProgress);
   }
   if (!content) return progress;
