@@ -29,6 +29,9 @@ struct Expression::Node {
 
 namespace {
 
+// Bounds how deep brackets, signs and sums nest: reading, computing and freeing one recurse.
+constexpr std::size_t kMostCharacters = 1000;
+
 using Node = Expression::Node;
 using NodePtr = std::unique_ptr<Node>;
 
@@ -323,6 +326,9 @@ bool Expression::names(std::string_view quantity) const {
 }
 
 Expression::Expression(std::string_view text) : source_(trimmed(text)) {
+  if (source_.size() > kMostCharacters)
+    throw ExpressionError(fmt::format("an expression has {} bytes, where at most {} are accepted",
+                                      source_.size(), kMostCharacters));
   root_ = Parser(source_).whole();
 }
 Expression::Expression(Expression&&) noexcept = default;

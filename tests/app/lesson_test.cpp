@@ -43,6 +43,19 @@ std::string refusal_of(const std::string& lines) {
 
 }  // namespace
 
+TEST_CASE("an expression that nests without end is refused by its length, before anything recurses") {
+  constexpr std::size_t kMany = 500'000;
+  std::string sum = "1";
+  for (std::size_t i = 0; i < kMany; ++i) sum += "+1";
+  for (const std::string& endless :
+       {std::string(kMany, '(') + "1" + std::string(kMany, ')'), std::string(kMany, '-') + "1", sum}) {
+    CHECK_THAT(error_of(endless), Catch::Matchers::EndsWith("bytes, where at most 1000 are accepted"));
+    CHECK_THAT(refusal_of(":ask How many?\n:answer " + endless + "\n:choice 3"),
+               Catch::Matchers::StartsWith("here.md:11: "));
+  }
+  CHECK(number(std::string(400, '(') + "1" + std::string(400, ')')) == 1);
+}
+
 TEST_CASE("an expression computes as arithmetic does, with units") {
   CHECK(number("2 + 3 * 4") == 14);
   CHECK(number("(2 + 3) * 4 - 1") == 19);
