@@ -435,8 +435,10 @@ class Trainer {
     const std::vector<TracedAction> actions = gather_trace(run_);
     if (run_.communicator().rank() > 0) return;
     std::ofstream file(settings_.trace);
+    if (!file) throw InputError(settings_.trace + ": the trace cannot be written there");
     file << to_chrome_trace(run_.plan(), actions) << '\n';
-    if (!file.flush()) throw InputError(settings_.trace + ": the trace cannot be written there");
+    if (!file.flush())
+      throw DeviceError(settings_.trace + ": the trace could not be written; is the disk full?");
   }
 
   void send_timeline() {

@@ -49,10 +49,13 @@ Failure failure_of(const std::exception_ptr& error) {
             "the machine has no memory left for this; a smaller model, batch or sequence needs less"};
   } catch (const std::system_error& e) {  // std::filesystem::filesystem_error among them
     // What stands in the way of every file, not of this one.
-    const bool of_device = e.code() == std::errc::no_space_on_device || e.code() == std::errc::io_error ||
-                           e.code() == std::errc::file_too_large ||
-                           e.code() == std::errc::read_only_file_system ||
-                           e.code() == std::errc::bad_file_descriptor;
+    const bool of_device =
+        e.code() == std::errc::not_enough_memory ||
+        e.code() == std::errc::resource_unavailable_try_again ||  // threads, processes
+        e.code() == std::errc::too_many_files_open || e.code() == std::errc::too_many_files_open_in_system ||
+        e.code() == std::errc::no_space_on_device || e.code() == std::errc::io_error ||
+        e.code() == std::errc::file_too_large || e.code() == std::errc::read_only_file_system ||
+        e.code() == std::errc::bad_file_descriptor;
     return {of_device ? ExitCode::device_error : ExitCode::bad_input, e.what()};
   } catch (const std::exception& e) {
     return {ExitCode::internal, std::string("internal error: ") + e.what()};

@@ -126,7 +126,13 @@ void write_file(const std::string& path, const std::string& content) {
     std::filesystem::remove(unfinished, ignored);
     throw runtime::DeviceError(path + " could not be written; is the disk full, or the folder not yours?");
   }
-  std::filesystem::rename(unfinished, path);
+  std::error_code wrong;
+  std::filesystem::rename(unfinished, path, wrong);
+  if (!wrong) return;
+  std::error_code ignored;
+  std::filesystem::remove(unfinished, ignored);
+  throw runtime::DeviceError(path + " could not be put in place (" + wrong.message() +
+                             "); what stood there before is unchanged");
 }
 
 }  // namespace app::cli

@@ -254,7 +254,7 @@ Gguf Gguf::open(const std::filesystem::path& path) {
   if (reader.scalar<std::uint32_t>() != kMagic) throw InputError(file + ": bytes 1 to 4 must be GGUF");
   result.version_ = reader.scalar<std::uint32_t>();
   if (result.version_ != 2 && result.version_ != 3) {
-    throw InputError(file + ": has GGUF version " + std::to_string(result.version_) +
+    throw InputError(file + ": bytes 5 to 8 give GGUF version " + std::to_string(result.version_) +
                      "; little-endian versions 2 and 3 are accepted");
   }
   const std::uint64_t tensor_count = reader.count(kMinTensorBytes, "tensors");

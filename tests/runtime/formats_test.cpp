@@ -330,7 +330,7 @@ TEST_CASE("a GGUF file that lies is refused with the file and the field") {
   REQUIRE(refused(gguf_header(0, 0, 2)).empty());
 
   CHECK(contains(refused("GGML" + gguf_header(0, 0).substr(4)), "bytes 1 to 4 must be GGUF"));
-  CHECK(contains(refused(gguf_header(0, 0, 1)), "has GGUF version 1; little-endian versions 2 and 3"));
+  CHECK(contains(refused(gguf_header(0, 0, 1)), "bytes 5 to 8 give GGUF version 1; little-endian versions 2 and 3"));
   CHECK(
       contains(refused(gguf_header(0, 0, 0x03000000)), "little-endian versions 2 and 3"));  // a big-endian 3
   CHECK(contains(refused(gguf_header(~std::uint64_t{0}, 0)), "tensors, more than the file's"));
