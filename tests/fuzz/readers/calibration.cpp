@@ -1,4 +1,5 @@
 // A machine's calibration as it is cached, and a prediction with it.
+// Read by: sim/cost/calibration_json.cpp sim/cost/calibration.cpp sim/json_object.cpp
 #include "sim/cost/calibration.h"
 
 #include "sim/cost/predict.h"

@@ -1,4 +1,5 @@
 // The words of a command line, of commands that only read and print.
+// Read by: app/cli/command_line.cpp app/cli/flags.cpp app/cli/scenario_flags.cpp app/cli/predict_command.cpp
 #include "app/cli/command_line.h"
 
 #include <fcntl.h>

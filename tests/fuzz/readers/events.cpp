@@ -1,4 +1,5 @@
 // The stream of a run, as a recording has it and as a child process sends it.
+// Read by: sim/report/events.cpp sim/json_object.cpp
 #include "sim/report/events.h"
 
 #include "sim/report/metrics.h"

@@ -1,4 +1,5 @@
 // The files beside tokenizer.json that say which tokens end a text.
+// Read by: runtime/text/tokenizer_json.cpp
 #include "runtime/text/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,6 @@
 // A GGUF file: metadata, tensors as they are dequantised, the model's shape and the vocabulary.
+// Read by: runtime/formats/gguf.cpp runtime/gguf_model.cpp runtime/text/tokenizer_gguf.cpp
+// runtime/formats/ggml_blocks.cpp
 #include "runtime/formats/gguf.h"
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // A GPU's calibration among the presets, and times looked up in it.
+// Read by: sim/cost/gpu_calibration_json.cpp sim/cost/gpu_calibration.cpp
 #include "sim/cost/gpu_calibration.h"
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
 // The journal of an interrupted search, and the results that it keeps.
+// Read by: runtime/work_journal.cpp sim/planner/search_json.cpp
 #include <filesystem>
 
 #include "runtime/work_journal.h"

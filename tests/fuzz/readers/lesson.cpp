@@ -1,4 +1,5 @@
 // A lesson, and the expressions in it.
+// Read by: app/lesson/parse.cpp app/lesson/expression.cpp app/lesson/unit.cpp
 #include "app/lesson/lesson.h"
 
 #include "tests/fuzz/fuzz.h"

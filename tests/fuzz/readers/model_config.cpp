@@ -1,4 +1,5 @@
 // Hugging Face's config.json.
+// Read by: sim/scenario/hugging_face_config.cpp sim/scenario/hugging_face_families.cpp
 #include "sim/plan/legality.h"
 #include "sim/scenario/model.h"
 #include "sim/scenario/preset.h"

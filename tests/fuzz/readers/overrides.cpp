@@ -1,4 +1,5 @@
 // Fields of a scenario given as --set gives them: PATH=VALUE, one a line.
+// Read by: sim/scenario/overrides.cpp sim/scenario/fields.cpp
 #include "sim/scenario/overrides.h"
 
 #include "sim/plan/legality.h"

@@ -1,4 +1,6 @@
 // Presets of every kind, as files of a folder of presets.
+// Read by: sim/scenario/preset.cpp sim/json_object.cpp sim/economics/rates.cpp
+// sim/economics/published_models.cpp
 #include "sim/scenario/preset.h"
 
 #include <cstdlib>

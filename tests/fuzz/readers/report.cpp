@@ -1,4 +1,5 @@
 // A report: written again as it was read, compared with itself, and what is computed of it.
+// Read by: sim/report/report_json.cpp sim/report/compare.cpp sim/json_object.cpp
 #include "sim/report/report.h"
 
 #include "sim/cost/predict.h"

@@ -1,4 +1,5 @@
 // Weights as safetensors: the header, and values as they are widened.
+// Read by: runtime/formats/safetensors.cpp
 #include "runtime/formats/safetensors.h"
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // The index of weights in several files, and of a checkpoint: it names files, which must lie beside it.
+// Read by: runtime/formats/safetensors.cpp runtime/checkpoint.cpp
 #include "runtime/checkpoint.h"
 #include "runtime/formats/safetensors.h"
 #include "tests/fuzz/fuzz.h"

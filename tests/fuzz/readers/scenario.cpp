@@ -1,4 +1,5 @@
 // A scenario: written again as it was read, and predicted where nothing speaks against it.
+// Read by: sim/scenario/scenario_json.cpp sim/json_object.cpp
 #include <cstdint>
 
 #include "sim/cost/predict.h"

@@ -1,4 +1,5 @@
 // A series of scenarios: every point has a scenario that is written as it is read.
+// Read by: sim/scenario/scenario_series.cpp
 #include "sim/scenario/preset.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
 // What the desktop remembers: read or replaced by defaults, never an obstacle.
+// Read by: app/gui/settings.cpp
 #include "app/gui/settings.h"
 
 #include "sim/scenario/preset.h"

@@ -1,4 +1,5 @@
 // The file of a sweep.
+// Read by: app/cli/plan_sweep.cpp
 #include <fmt/format.h>
 
 #include "app/cli/plan_sweep.h"

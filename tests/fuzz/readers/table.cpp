@@ -1,4 +1,5 @@
 // A table of measurements: its cells, and the predictions of its rows.
+// Read by: sim/csv.cpp sim/validate/table_words.cpp sim/validate/row_reader.cpp
 #include "sim/csv.h"
 #include "sim/validate/table_validation.h"
 #include "tests/fuzz/fuzz.h"

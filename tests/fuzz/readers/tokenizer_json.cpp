@@ -1,4 +1,6 @@
 // Hugging Face's tokenizer.json, then a text through what it describes.
+// Read by: runtime/text/tokenizer_json.cpp runtime/text/vocabulary.cpp runtime/text/pre_tokenizer.cpp
+// runtime/text/byte_pair.cpp
 #include "runtime/text/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 

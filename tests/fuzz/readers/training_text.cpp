@@ -1,4 +1,5 @@
 // Training data: text, or a .bin of token ids.
+// Read by: runtime/text/token_data.cpp runtime/text/unicode.cpp
 #include <span>
 #include <stdexcept>
 
