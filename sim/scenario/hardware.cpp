@@ -14,8 +14,9 @@ FlopsPerSecond Hardware::peak_for(DType t) const {
   if (const auto found = peak.find(t); found != peak.end()) return found->second;
   std::string has;
   for (const auto& [dtype, rate] : peak) has += (has.empty() ? "" : ", ") + std::string(sim::name(dtype));
-  throw PresetError((name.empty() ? "the hardware" : name) + " has no " + std::string(sim::name(t)) +
-                    " arithmetic" + (has.empty() ? "" : ", only " + has));
+  const std::string type(sim::name(t));
+  throw PresetError((name.empty() ? "the hardware" : name) + " has no " + type + " arithmetic (field \"" +
+                    type + "_tflops_dense\")" + (has.empty() ? "" : ", only " + has));
 }
 
 }  // namespace sim

@@ -76,3 +76,10 @@ TEST_CASE("sequences are remarked on from the first token beyond the trained pos
     CHECK(remarks(s).front().field == "workload.prompt_length");
   }
 }
+
+TEST_CASE("arithmetic that a chip lacks is refused with the field that its file would have") {
+  Hardware chip = load_hardware_preset("h100-sxm");
+  chip.peak.erase(DType::fp32);
+  CHECK_THROWS_WITH(chip.peak_for(DType::fp32),
+                    contains("h100-sxm has no fp32 arithmetic (field \"fp32_tflops_dense\"), only "));
+}
