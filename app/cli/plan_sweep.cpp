@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "app/cli/exit_code.h"
@@ -83,7 +84,14 @@ std::vector<std::pair<std::string, std::vector<std::string>>> read_fields(const 
     if (!values.is_array() || values.empty())
       throw runtime::InputError(fmt::format("{} {}: must be a list of at least one value", path, field));
     auto& list = fields.emplace_back(name, std::vector<std::string>()).second;
-    for (const Json& value : values) list.push_back(typed(path, field, value));
+    std::set<std::string> seen;
+    for (const Json& value : values) {
+      std::string text = typed(path, field, value);
+      if (!seen.insert(text).second)
+        throw runtime::InputError(fmt::format("{} {}: \"{}\" is there twice; each value is searched once",
+                                              path, field, sim::excerpt(text)));
+      list.push_back(std::move(text));
+    }
   }
   return fields;
 }
@@ -127,7 +135,7 @@ void apply(const Variation& variation, ScenarioFlags& flags) {
 
 std::string sweep_schema() {
   const auto list_of = [](const Json& type) {
-    return Json{{"type", "array"}, {"minItems", 1}, {"items", {{"type", type}}}};
+    return Json{{"type", "array"}, {"minItems", 1}, {"uniqueItems", true}, {"items", {{"type", type}}}};
   };
   Json fields = Json::object();
   for (const std::string_view name : known_flags()) {

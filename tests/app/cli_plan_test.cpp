@@ -317,6 +317,7 @@ TEST_CASE("a sweep's file that is not what it should be is refused with file and
   refuse("[]", "sweep.json is no JSON object");
   refuse(R"({"vary": {"gpus": [1]}})", "schema_version: must be 1");
   refuse(R"({"schema_version": 1})", "vary: must be an object");
+  refuse(R"({"schema_version": 1, "vary": {"gpus": [1, 2, "1"]}})", "vary.gpus: \"1\" is there twice");
   refuse(R"({"schema_version": 1, "vary": {"gpu": [1]}})",
          "vary.gpu: is not known; there are scenario, model");
   refuse(R"({"schema_version": 1, "vary": {"gpus": []}})", "vary.gpus: must be a list");
