@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/attention_tile.h"
+#include "runtime/attention_tile.h"
 #include "sim/cost/step_detail.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -286,11 +286,11 @@ void fill_draft(Film& film, const sim::Scenario& scenario, const sim::Report& re
 }
 
 // One head's causal attention: tiles of queries are worked on side by side, each going over the tiles of keys
-// before it, with the kernels' tiles (kernels/attention_tile.h). Scores are drawn from a normal distribution;
+// before it, with the tiles of the CPU's kernels. Scores are drawn from a normal distribution;
 // one query of each tile is followed.
 void fill_tiles(Film& film, const sim::Scenario& scenario, const sim::Report& report) {
   constexpr std::int64_t kMostTiles = 32;
-  const std::int64_t length = scenario.workload.seq_len, tile = kernels::cpu::kKeyTile;
+  const std::int64_t length = scenario.workload.seq_len, tile = runtime::attention_tile();
   need(scenario.workload.task == sim::Task::train &&
            scenario.implementation.attention == sim::AttentionKind::flash,
        "Tiles are of training with flash attention: implementation.attention is flash.");
