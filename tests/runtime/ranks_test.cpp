@@ -60,7 +60,8 @@ void check_equal(const sim::Scenario& scenario, const runtime::TrainSettings& se
           s.pipeline_parallel, s.context_parallel, sim::name(s.context_parallel_comm), s.expert_parallel,
           s.expert_tensor_parallel, s.data_parallel, s.zero_stage, s.sequence_parallel, s.schedule,
           s.virtual_pipeline, s.gradient_bucket, scenario.implementation.head_chunks,
-          scenario.workload.micro_batch_size, sim::name(s.recompute));
+          scenario.workload.micro_batch_size, sim::name(s.recompute), s.shard_group, s.rank_order,
+          s.offload_optimizer, s.offload_activations);
   sim::Scenario of_one = scenario;
   of_one.strategy = {};
   const sim::Report one = train_on_ranks(of_one, settings), several = train_on_ranks(scenario, settings);
@@ -432,7 +433,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {
+TEST_CASE(
+    "A checkpoint written by some ranks is read bit by bit by others, and back, and resumed from alike") {
   const TemporaryFolder folder;
   runtime::TrainSettings settings = settings_for(folder);
   settings.steps = 2;
@@ -446,7 +448,11 @@ TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {
     s.strategy.data_parallel = data;
     s.strategy.zero_stage = zero;
     s.hardware.devices_per_node = 4;
-    s.hardware.node_link = sim::gb_per_s(5);
+    s.hardware.node_link = s.hardware.host_link = s.hardware.host_memory_bandwidth = sim::gb_per_s(5);
+    return s;
+  };
+  const auto with_states_on_host = [](sim::Scenario s) {
+    s.strategy.offload_optimizer = true;
     return s;
   };
   const auto content = [&](const std::string& name) {
@@ -454,24 +460,43 @@ TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {
     return std::string(std::istreambuf_iterator<char>(in), {});
   };
   settings.checkpoint = (folder.path() / "a").string();
-  train_on_ranks(on(2, 2, 1, 0), settings);
+  const sim::Scenario writer = on(2, 2, 1, 0);
+  train_on_ranks(writer, settings);
   const std::string parameters = content("a/model-2.safetensors"),
                     moments = content("a/optimizer-2.safetensors");
   REQUIRE(!parameters.empty());
   // Nothing is left to train: the same step is written again by whoever reads it.
   const sim::Scenario reader =
-      GENERATE_COPY(on(1, 1, 4, 0), on(1, 1, 4, 3), on(1, 4, 1, 0), on(2, 1, 2, 2), on(1, 1, 1, 0));
+      GENERATE_COPY(on(1, 1, 4, 0), on(1, 1, 4, 3), on(1, 4, 1, 0), on(2, 1, 2, 2), on(1, 1, 1, 0),
+                    with_states_on_host(on(1, 1, 1, 0)), with_states_on_host(on(1, 2, 2, 1)));
   CAPTURE(reader.strategy.data_parallel, reader.strategy.zero_stage, reader.strategy.pipeline_parallel);
-  runtime::run_thread_ranks(reader.strategy.devices(), [&](runtime::Transport& transport) {
-    runtime::Communicator communicator(transport);
-    runtime::Run run(reader, runtime::make_cpu_device(1), communicator);
-    const runtime::CheckpointState state = runtime::load_checkpoint(settings.checkpoint, run);
-    runtime::CheckpointWriter writer(folder.path() / "b", {}, sim::gib(1));
-    writer.save(run, state);
-    writer.finish();
-  });
+  const auto write_again = [&](const sim::Scenario& scenario, const char* from, const char* to) {
+    runtime::run_thread_ranks(scenario.strategy.devices(), [&](runtime::Transport& transport) {
+      runtime::Communicator communicator(transport);
+      runtime::Run run(scenario, runtime::make_cpu_device(1), communicator);
+      const runtime::CheckpointState state = runtime::load_checkpoint(folder.path() / from, run);
+      runtime::CheckpointWriter checkpoint(folder.path() / to, {}, sim::gib(1));
+      checkpoint.save(run, state);
+      checkpoint.finish();
+    });
+  };
+  write_again(reader, "a", "b");
   CHECK(content("b/model-2.safetensors") == parameters);
   CHECK(content("b/optimizer-2.safetensors") == moments);
+  write_again(writer, "b", "c");  // and back
+  CHECK(content("c/model-2.safetensors") == parameters);
+  CHECK(content("c/optimizer-2.safetensors") == moments);
+
+  settings.steps = 4;
+  settings.resume = true;
+  const auto resumed = [&](const sim::Scenario& scenario, const char* from) {
+    settings.checkpoint = (folder.path() / from).string();
+    return train_on_ranks(scenario, settings).steps;
+  };
+  const std::vector<sim::StepResult> of_reader = resumed(reader, "b"), of_writer = resumed(writer, "c");
+  REQUIRE(of_reader.size() == 2);
+  for (std::size_t i = 0; i < of_reader.size(); ++i)
+    CHECK(of_reader[i].loss == Approx(of_writer[i].loss).epsilon(1e-5));
 }
 
 TEST_CASE("When a rank fails, every other hears of it and its reason is what the caller hears") {
