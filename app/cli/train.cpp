@@ -168,6 +168,8 @@ ExitCode train(const TrainFlags& flags) {
                               interrupt.stop());
       return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
     });
+    // On other machines' terminals, too.
+    if (!job.is_first() && job.place == 0 && !report.message.empty()) to_stderr(report.message + "\n");
     if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
   } else {
     report = runtime::train(resolved.scenario, resolved.source, settings, events.sink(), interrupt.stop());
