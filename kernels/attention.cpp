@@ -47,37 +47,9 @@ void add_product_tn(Rows c, float alpha, const float* a, std::int64_t a_stride, 
                a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
 }
 
-KERNELS_INLINE void zero_rows(Rows rows, std::int64_t count, std::int64_t D) {
-  for (std::int64_t i = 0; i < count; ++i) std::fill_n(rows.row(i), D, 0.0f);
-}
+}  // namespace
 
 // ------------------------------------------------------------------------------------ flash
-
-HeadMask mask_of_head(AttentionShape s, std::int64_t h) {
-  return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f, s.sinks ? s.sinks + h : nullptr};
-}
-
-// Where a head's queries, keys and values lie in packed qkv (or their gradients in dqkv).
-template <class Float>
-struct PackedHeads {
-  Float* qkv;
-  AttentionShape s;
-  std::int64_t stride() const { return (s.H + 2 * s.G) * s.D; }
-  HeadRows<Float> head(std::int64_t b, std::int64_t index) const {
-    return {qkv + b * s.T * stride() + index * s.D, stride()};
-  }
-  HeadRows<Float> queries(std::int64_t b, std::int64_t h) const { return head(b, h); }
-  HeadRows<Float> keys(std::int64_t b, std::int64_t g) const { return head(b, s.H + g); }
-  HeadRows<Float> values(std::int64_t b, std::int64_t g) const { return head(b, s.H + s.G + g); }
-};
-
-// Head h's rows of a (B, T, H*D) tensor.
-template <class Float>
-HeadRows<Float> output_rows(Float* out, AttentionShape s, std::int64_t b, std::int64_t h) {
-  return {out + b * s.T * s.H * s.D + h * s.D, s.H * s.D};
-}
-
-}  // namespace
 
 void attention_flash_forward(float* out, float* lse, const float* qkv, AttentionShape s) {
   const PackedHeads<const float> packed{qkv, s};
@@ -120,54 +92,21 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
   const PackedHeads<const float> packed{qkv, s};
   const PackedHeads<float> gradients{dqkv, s};
   const std::int64_t group = s.H / s.G;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.D));
   // A task owns a key/value head and the query heads that read it: nothing that it adds to is another task's.
   parallel_tasks(s.B * s.G, [&](std::int64_t task) {
     const std::int64_t b = task / s.G, g = task % s.G;
-    const ConstRows keys = packed.keys(b, g), values = packed.values(b, g);
     const Rows dkeys = gradients.keys(b, g), dvalues = gradients.values(b, g);
     zero_rows(dkeys, s.T, s.D);
     zero_rows(dvalues, s.T, s.D);
-    alignas(64) float scores[kKeyTile * kQueryTile];
-    alignas(64) float dprobabilities[kKeyTile * kQueryTile];
-    alignas(64) float tile_lse[kQueryTile] = {}, delta[kQueryTile] = {};
-    float* queries_transposed = tile_scratch(5, s.D);
-    float* upward_transposed = queries_transposed + s.D * kQueryTile;
-    float* packed_queries = upward_transposed + s.D * kQueryTile;
-    float* packed_upward = packed_queries + kQueryTile * s.D;
-    float* packed_keys = packed_upward + kQueryTile * s.D;
-    for (std::int64_t h = g * group; h < (g + 1) * group; ++h) {
-      const HeadMask mask = mask_of_head(s, h);
+    GradientTile tile(s.D);
+    for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
       for (std::int64_t i = 0; i < s.T; i += kQueryTile) {
-        const std::int64_t rows = std::min(kQueryTile, s.T - i), width = padded(rows);
-        const ConstRows queries = from_row(packed.queries(b, h), i);
-        const ConstRows upward = from_row(output_rows(dout, s, b, h), i);
-        const Rows dqueries = from_row(gradients.queries(b, h), i);
-        pack_transposed(queries_transposed, queries, scale, rows, s.D);
-        pack_transposed(upward_transposed, upward, 1.0f, rows, s.D);
-        pack_rows(packed_queries, queries, rows, s.D);
-        pack_rows(packed_upward, upward, rows, s.D);
-        row_dots(delta, upward, from_row(output_rows(out, s, b, h), i), rows, s.D);
-        std::copy_n(lse + (b * s.H + h) * s.T + i, rows, tile_lse);
-        const std::int64_t begin = s.mask.first_key(i);
-        for (std::int64_t j = begin; j < i + rows; j += kKeyTile) {
-          const std::int64_t columns = std::min(kKeyTile, i + rows - j);
-          tile_product({scores, kQueryTile}, matrix(from_row(keys, j)), {queries_transposed, kQueryTile},
-                       false, columns, width, s.D);
-          mask_tile(scores, mask, i, j, columns, rows);
-          tile_product({dprobabilities, kQueryTile}, matrix(from_row(values, j)),
-                       {upward_transposed, kQueryTile}, false, columns, width, s.D);
-          softmax_gradient_tile(scores, dprobabilities, tile_lse, delta, scale, columns, width, s.mask.cap);
-          tile_product(matrix(from_row(dvalues, j)), {scores, kQueryTile}, {packed_upward, s.D}, true,
-                       columns, s.D, rows);
-          tile_product(matrix(from_row(dkeys, j)), {dprobabilities, kQueryTile}, {packed_queries, s.D}, true,
-                       columns, s.D, rows);
-          pack_rows(packed_keys, from_row(keys, j), columns, s.D);
-          tile_product_transposed(matrix(dqueries), {dprobabilities, kQueryTile}, {packed_keys, s.D},
-                                  j > begin, rows, s.D, columns);
-        }
+        tile.begin(from_row(gradients.queries(b, h), i), false, from_row(packed.queries(b, h), i),
+                   from_row(output_rows(dout, s, b, h), i), from_row(output_rows(out, s, b, h), i),
+                   lse + (b * s.H + h) * s.T + i, i, std::min(kQueryTile, s.T - i));
+        tile.add(dkeys, dvalues, packed.keys(b, g), packed.values(b, g), mask_of_head(s, h), 0, s.T);
+        tile.finish();
       }
-    }
   });
 }
 

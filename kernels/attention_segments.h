@@ -36,10 +36,11 @@ struct SegmentKeys {
 void attention_segments_forward(float* out, float* lse, const float* qkv, ContextPart queries,
                                 std::span<const SegmentKeys> keys, AttentionShape s);
 
-// Given out and lse over all keys there are: the queries' part of dqkv += and dkv += of these keys' share.
-void attention_segments_backward(float* dqkv, const float* dout, const float* qkv, const float* out,
-                                 const float* lse, ContextPart queries, std::span<const SegmentKeys> keys,
-                                 AttentionShape s);
+// Given out and lse over all keys there are: the queries' part of dqkv = (or +=) and dkv = of these keys'
+// share.
+void attention_segments_backward(float* dqkv, bool add_to_queries, const float* dout, const float* qkv,
+                                 const float* out, const float* lse, ContextPart queries,
+                                 std::span<const SegmentKeys> keys, AttentionShape s);
 
 // out and lse over two sets of keys, from those over each.
 void attention_merge(float* out, float* lse, const float* part, const float* part_lse, AttentionShape s);

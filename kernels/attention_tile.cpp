@@ -115,4 +115,90 @@ KERNELS_MULTIVERSION void softmax_gradient_tile(float* scores, float* dprobabili
   }
 }
 
+QueryTile::QueryTile(Rows out, ConstRows queries, const HeadMask& mask, std::int64_t position,
+                     std::int64_t rows, std::int64_t key_dim, std::int64_t value_dim)
+    : out_(out), mask_(mask), position_(position), rows_(rows), key_dim_(key_dim), value_dim_(value_dim) {
+  // Not -inf: a query may see no key of its tile's first ones, and -inf less -inf is no number. A sink is as
+  // a first key whose value is 0.
+  std::fill_n(state_.maximum, kQueryTile, mask.sink ? *mask.sink : std::numeric_limits<float>::lowest());
+  std::fill_n(state_.sum, kQueryTile, mask.sink ? 1.0f : 0.0f);
+  const std::int64_t widest = std::max(key_dim, value_dim);
+  queries_transposed_ = tile_scratch(3, widest);
+  packed_values_ = queries_transposed_ + widest * kQueryTile;
+  gathered_keys_ = packed_values_ + widest * kKeyTile;
+  pack_transposed(queries_transposed_, queries, 1.0f / std::sqrt(static_cast<float>(key_dim)), rows, key_dim);
+}
+
+void QueryTile::add_tile(ConstRows keys, std::int64_t first_key, std::int64_t columns) {
+  const std::int64_t width = padded(rows_);
+  tile_product({scores_, kQueryTile}, matrix(keys), {queries_transposed_, kQueryTile}, false, columns, width,
+               key_dim_);
+  mask_tile(scores_, mask_, position_, first_key, columns, rows_);
+  online_softmax_tile(scores_, state_, columns, width);
+  if (begun_) multiply_rows(out_, state_.factor, rows_, value_dim_);
+  tile_product_transposed(matrix(out_), {scores_, kQueryTile}, {packed_values_, value_dim_}, begun_, rows_,
+                          value_dim_, columns);
+  begun_ = true;
+}
+
+void QueryTile::finish(float* lse) {
+  if (!begun_)
+    for (std::int64_t i = 0; i < rows_; ++i) std::fill_n(out_.row(i), value_dim_, 0.0f);
+  for (std::int64_t i = 0; i < rows_; ++i) state_.factor[i] = state_.sum[i] == 0 ? 0 : 1.0f / state_.sum[i];
+  multiply_rows(out_, state_.factor, rows_, value_dim_);
+  if (lse)
+    for (std::int64_t i = 0; i < rows_; ++i)
+      lse[i] = state_.sum[i] == 0 ? kMinusInfinity : state_.maximum[i] + std::log(state_.sum[i]);
+}
+
+GradientTile::GradientTile(std::int64_t D) : D_(D) {
+  queries_transposed_ = tile_scratch(5, D);
+  dout_transposed_ = queries_transposed_ + D * kQueryTile;
+  packed_queries_ = dout_transposed_ + D * kQueryTile;
+  packed_dout_ = packed_queries_ + kQueryTile * D;
+  packed_keys_ = packed_dout_ + kQueryTile * D;
+}
+
+void GradientTile::begin(Rows dqueries, bool add_to_queries, ConstRows queries, ConstRows dout, ConstRows out,
+                         const float* lse, std::int64_t position, std::int64_t rows) {
+  position_ = position;
+  rows_ = rows;
+  dqueries_ = dqueries;
+  add_to_queries_ = add_to_queries;
+  pack_transposed(queries_transposed_, queries, 1.0f / std::sqrt(static_cast<float>(D_)), rows, D_);
+  pack_transposed(dout_transposed_, dout, 1.0f, rows, D_);
+  pack_rows(packed_queries_, queries, rows, D_);
+  pack_rows(packed_dout_, dout, rows, D_);
+  row_dots(delta_, dout, out, rows, D_);
+  std::copy_n(lse, rows, lse_);
+}
+
+void GradientTile::add(Rows dkeys, Rows dvalues, ConstRows keys, ConstRows values, const HeadMask& mask,
+                       std::int64_t first, std::int64_t end) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(D_));
+  const std::int64_t width = padded(rows_), begin = std::max(first, mask.mask.first_key(position_));
+  end = std::min(end, position_ + rows_);
+  for (std::int64_t j = begin; j < end; j += kKeyTile) {
+    const std::int64_t columns = std::min(kKeyTile, end - j), row = j - first;
+    tile_product({scores_, kQueryTile}, matrix(from_row(keys, row)), {queries_transposed_, kQueryTile}, false,
+                 columns, width, D_);
+    mask_tile(scores_, mask, position_, j, columns, rows_);
+    tile_product({dprobabilities_, kQueryTile}, matrix(from_row(values, row)), {dout_transposed_, kQueryTile},
+                 false, columns, width, D_);
+    softmax_gradient_tile(scores_, dprobabilities_, lse_, delta_, scale, columns, width, mask.mask.cap);
+    tile_product(matrix(from_row(dvalues, row)), {scores_, kQueryTile}, {packed_dout_, D_}, true, columns, D_,
+                 rows_);
+    tile_product(matrix(from_row(dkeys, row)), {dprobabilities_, kQueryTile}, {packed_queries_, D_}, true,
+                 columns, D_, rows_);
+    pack_rows(packed_keys_, from_row(keys, row), columns, D_);
+    tile_product_transposed(matrix(dqueries_), {dprobabilities_, kQueryTile}, {packed_keys_, D_},
+                            add_to_queries_, rows_, D_, columns);
+    add_to_queries_ = true;
+  }
+}
+
+void GradientTile::finish() {
+  if (!add_to_queries_) zero_rows(dqueries_, rows_, D_);
+}
+
 }  // namespace kernels::cpu

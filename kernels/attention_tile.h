@@ -1,5 +1,6 @@
 // What attention's kernels share: tiles of scores with an online softmax (Dao et al. 2022, arXiv 2205.14135),
-// whatever the keys and values lie in. For kernels/attention.cpp and kernels/latent_attention.cpp.
+// whatever the keys and values lie in. For kernels/attention.cpp, kernels/attention_segments.cpp and
+// kernels/latent_attention.cpp.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -27,6 +28,30 @@ using Rows = HeadRows<float>;
 template <class Float>
 HeadRows<Float> from_row(HeadRows<Float> rows, std::int64_t first) {
   return {rows.row(first), rows.stride};
+}
+
+KERNELS_INLINE void zero_rows(Rows rows, std::int64_t count, std::int64_t D) {
+  for (std::int64_t i = 0; i < count; ++i) std::fill_n(rows.row(i), D, 0.0f);
+}
+
+// Where a head's queries, keys and values lie in packed qkv (or their gradients in dqkv).
+template <class Float>
+struct PackedHeads {
+  Float* qkv;
+  AttentionShape s;
+  std::int64_t stride() const { return (s.H + 2 * s.G) * s.D; }
+  HeadRows<Float> head(std::int64_t b, std::int64_t index) const {
+    return {qkv + b * s.T * stride() + index * s.D, stride()};
+  }
+  HeadRows<Float> queries(std::int64_t b, std::int64_t h) const { return head(b, h); }
+  HeadRows<Float> keys(std::int64_t b, std::int64_t g) const { return head(b, s.H + g); }
+  HeadRows<Float> values(std::int64_t b, std::int64_t g) const { return head(b, s.H + s.G + g); }
+};
+
+// Head h's rows of a (B, T, H*D) tensor.
+template <class Float>
+HeadRows<Float> output_rows(Float* out, AttentionShape s, std::int64_t b, std::int64_t h) {
+  return {out + b * s.T * s.H * s.D + h * s.D, s.H * s.D};
 }
 
 KERNELS_INLINE float dot(const float* a, const float* b, std::int64_t D) {
@@ -85,6 +110,10 @@ struct HeadMask {
   const float* sink = nullptr;
 };
 
+inline HeadMask mask_of_head(AttentionShape s, std::int64_t h) {
+  return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f, s.sinks ? s.sinks + h : nullptr};
+}
+
 // scores become cap tanh(score / cap).
 void cap_scores(float* scores, float cap, std::int64_t count);
 
@@ -104,43 +133,79 @@ struct DirectTiles {
   ConstRows tile(std::int64_t first, std::int64_t, float*) const { return {rows.row(first), rows.stride}; }
 };
 
+// Attention of `rows` <= kQueryTile consecutive queries, from `position` on, to the keys that are added, in
+// any order, to out (rows, value_dim).
+class QueryTile {
+ public:
+  QueryTile(Rows out, ConstRows queries, const HeadMask& mask, std::int64_t position, std::int64_t rows,
+            std::int64_t key_dim, std::int64_t value_dim);
+
+  // Keys and values of the tokens from `first` to before `end`, the first of which are their row 0.
+  template <class KeyTiles, class ValueTiles>
+  void add(const KeyTiles& keys, const ValueTiles& values, std::int64_t first, std::int64_t end) {
+    const std::int64_t begin = std::max(first, mask_.mask.first_key(position_));
+    end = std::min(end, position_ + rows_);
+    for (std::int64_t j = begin; j < end; j += kKeyTile) {
+      const std::int64_t columns = std::min(kKeyTile, end - j);
+      const ConstRows tile = values.tile(j - first, columns, packed_values_);
+      if (tile.data != packed_values_) pack_rows(packed_values_, tile, columns, value_dim_);
+      add_tile(keys.tile(j - first, columns, gathered_keys_), j, columns);
+    }
+  }
+
+  // Divides by the sums, and writes each row's log-sum-exp where lse is not null. A query that has seen no
+  // key gets zeros and -inf.
+  void finish(float* lse);
+
+ private:
+  void add_tile(ConstRows keys, std::int64_t first_key, std::int64_t columns);
+
+  alignas(64) float scores_[kKeyTile * kQueryTile];
+  OnlineSoftmax state_;
+  Rows out_;
+  HeadMask mask_;
+  std::int64_t position_, rows_, key_dim_, value_dim_;
+  float *queries_transposed_, *packed_values_, *gathered_keys_;
+  bool begun_ = false;
+};
+
 // out (rows, value_dim) = attention of `rows` <= kQueryTile queries, from `position` on, to keys of key_dim
-// and values. Writes each row's log-sum-exp where lse is not null.
+// and values, from token 0 on. Writes each row's log-sum-exp where lse is not null.
 template <class KeyTiles, class ValueTiles>
 void attend_query_tile(Rows out, float* lse, ConstRows queries, const KeyTiles& keys,
                        const ValueTiles& values, const HeadMask& mask, std::int64_t position,
                        std::int64_t rows, std::int64_t key_dim, std::int64_t value_dim) {
-  alignas(64) float scores[kKeyTile * kQueryTile];
-  OnlineSoftmax state;
-  // Not -inf: a query may see no key of its tile's first ones, and -inf less -inf is no number. A sink is as
-  // a first key whose value is 0.
-  std::fill_n(state.maximum, kQueryTile, mask.sink ? *mask.sink : std::numeric_limits<float>::lowest());
-  std::fill_n(state.sum, kQueryTile, mask.sink ? 1.0f : 0.0f);
-  const std::int64_t widest = std::max(key_dim, value_dim);
-  float* queries_transposed = tile_scratch(3, widest);
-  float* packed_values = queries_transposed + widest * kQueryTile;
-  float* gathered_keys = packed_values + widest * kKeyTile;
-  pack_transposed(queries_transposed, queries, 1.0f / std::sqrt(static_cast<float>(key_dim)), rows, key_dim);
-
-  const std::int64_t width = padded(rows);
-  const std::int64_t seen = position + rows, begin = mask.mask.first_key(position);
-  for (std::int64_t j = begin; j < seen; j += kKeyTile) {
-    const std::int64_t columns = std::min(kKeyTile, seen - j);
-    tile_product({scores, kQueryTile}, matrix(keys.tile(j, columns, gathered_keys)),
-                 {queries_transposed, kQueryTile}, false, columns, width, key_dim);
-    mask_tile(scores, mask, position, j, columns, rows);
-    online_softmax_tile(scores, state, columns, width);
-    if (j > begin) multiply_rows(out, state.factor, rows, value_dim);
-    const ConstRows tile = values.tile(j, columns, packed_values);
-    if (tile.data != packed_values) pack_rows(packed_values, tile, columns, value_dim);
-    tile_product_transposed(matrix(out), {scores, kQueryTile}, {packed_values, value_dim}, j > begin, rows,
-                            value_dim, columns);
-  }
-  for (std::int64_t i = 0; i < rows; ++i) state.factor[i] = 1.0f / state.sum[i];
-  multiply_rows(out, state.factor, rows, value_dim);
-  if (lse)
-    for (std::int64_t i = 0; i < rows; ++i) lse[i] = state.maximum[i] + std::log(state.sum[i]);
+  QueryTile tile(out, queries, mask, position, rows, key_dim, value_dim);
+  tile.add(keys, values, 0, position + rows);
+  tile.finish(lse);
 }
+
+// Gradients of up to kQueryTile consecutive queries at a time, and of the keys and values that they see.
+class GradientTile {
+ public:
+  explicit GradientTile(std::int64_t D);
+
+  // From `position` on, of `rows` <= kQueryTile rows; lse, as out, over all keys that there are. dqueries is
+  // written by what is added first, or added to.
+  void begin(Rows dqueries, bool add_to_queries, ConstRows queries, ConstRows dout, ConstRows out,
+             const float* lse, std::int64_t position, std::int64_t rows);
+
+  // Keys and values of the tokens from `first` to before `end`; dkeys and dvalues are added to.
+  void add(Rows dkeys, Rows dvalues, ConstRows keys, ConstRows values, const HeadMask& mask,
+           std::int64_t first, std::int64_t end);
+
+  // Writes zeros to dqueries where nothing was added that the queries see.
+  void finish();
+
+ private:
+  alignas(64) float scores_[kKeyTile * kQueryTile];
+  alignas(64) float dprobabilities_[kKeyTile * kQueryTile];
+  alignas(64) float lse_[kQueryTile] = {}, delta_[kQueryTile] = {};
+  std::int64_t D_, position_ = 0, rows_ = 0;
+  float *queries_transposed_, *dout_transposed_, *packed_queries_, *packed_dout_, *packed_keys_;
+  Rows dqueries_{};
+  bool add_to_queries_ = false;
+};
 
 // delta[i] = dout row i . out row i, which is sum over keys of probability * dprobability (Dao et al. 2022,
 // section B.4).

@@ -1,7 +1,6 @@
 // Rows of the table of kernels: attention, its rotary embedding and its cache.
 #include "kernels/attention.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "kernels/attention_segments.h"
@@ -48,10 +47,6 @@ cpu::SegmentKeys keys_of_other(const A& a, float* dkv, const S& settings) {
   const std::int64_t ranks = settings.context.ranks, steps = static_cast<std::int64_t>(a.scalar());
   return {{ranks, (settings.context.rank + ranks - steps) % ranks}, a.f32(R::other_kv), dkv, 2 * s.G * s.D};
 }
-void zero(float* values, std::int64_t count) {
-  std::fill_n(values, count, 0.0f);
-}
-
 void flash_forward(const A& a, const S& settings) {
   if (!a.f32(R::all_kv))
     return cpu::attention_flash_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv), a.attention());
@@ -68,9 +63,7 @@ void flash_backward(const A& a, const S& settings) {
       cpu::attention_sinks_backward(a.f32(R::dsinks), a.f32(R::dout), a.f32(R::out), a.f32(R::lse), s);
     return;
   }
-  zero(a.f32(R::dqkv), s.B * s.T * packed_width(s));
-  zero(a.f32(R::dkv), settings.context.ranks * s.B * s.T * 2 * s.G * s.D);
-  cpu::attention_segments_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
+  cpu::attention_segments_backward(a.f32(R::dqkv), false, a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
                                    a.f32(R::lse), settings.context, keys_of_all(a, a.f32(R::dkv), settings),
                                    s);
 }
@@ -86,12 +79,8 @@ void partial_backward(const A& a, const S& settings) {
   const kernels::AttentionShape s = a.attention();
   float *const dqkv = a.f32(R::dqkv), *const dkv = a.f32(R::dkv);
   const bool own = a.f32(R::other_kv) == nullptr;
-  if (own)
-    zero(dqkv, s.B * s.T * packed_width(s));
-  else
-    zero(dkv, s.B * s.T * 2 * s.G * s.D);
   const cpu::SegmentKeys keys = own ? own_keys(a, dqkv, settings) : keys_of_other(a, dkv, settings);
-  cpu::attention_segments_backward(dqkv, a.f32(R::dout), a.f32(R::qkv), a.f32(R::out), a.f32(R::lse),
+  cpu::attention_segments_backward(dqkv, !own, a.f32(R::dout), a.f32(R::qkv), a.f32(R::out), a.f32(R::lse),
                                    settings.context, std::span(&keys, 1), s);
 }
 

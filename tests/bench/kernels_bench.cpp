@@ -18,6 +18,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/attention_segments.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -213,6 +214,39 @@ void bench_attention(Bench& bench, AttentionShape s, bool standard) {
   });
 }
 
+// A rank of two that divide sequences, its T tokens being the first and the last quarter: against its own
+// keys, the other's, which are all seen by half of its queries, and all.
+void bench_segments(Bench& bench, AttentionShape s) {
+  constexpr kernels::ContextPart kFirst{2, 0}, kSecond{2, 1};
+  const std::int64_t kv_width = 2 * s.G * s.D;
+  const Tensor qkv = tensor(s.B * s.T * (s.H + 2 * s.G) * s.D), dout = tensor(s.B * s.T * s.H * s.D);
+  const Tensor own = tensor(s.B * s.T * kv_width), other = tensor(s.B * s.T * kv_width);
+  Tensor out(dout.size()), dqkv(qkv.size()), lse(static_cast<std::size_t>(s.B * s.H * s.T));
+  Tensor d_own(own.size()), d_other(other.size());
+  const cpu::SegmentKeys keys[] = {{kFirst, own.data(), d_own.data(), kv_width},
+                                   {kSecond, other.data(), d_other.data(), kv_width}};
+  const std::span<const cpu::SegmentKeys> all(keys);
+  // Of the products of 2 T^2 D, half is seen of each rank's keys.
+  const double product = number(s.B * s.H) * number(s.T * s.T) * number(s.D);
+  const double rows = number(s.B * s.T * s.D), width = number(s.H + s.G) * 2;
+  const auto run = [&](const char* of, std::span<const cpu::SegmentKeys> seen) {
+    const double ranks = number(static_cast<std::int64_t>(seen.size()));
+    const auto name = [&](const char* pass) {
+      return shape((std::string("attention_segments_") + pass + of).c_str(),
+                   {{"B", s.B}, {"T", s.T}, {"H", s.H}, {"G", s.G}, {"D", s.D}});
+    };
+    bench.run(name("forward"), rows * width, 2 * ranks * product,
+              [&] { cpu::attention_segments_forward(out.data(), lse.data(), qkv.data(), kFirst, seen, s); });
+    bench.run(name("backward"), rows * 2 * width, 5 * ranks * product, [&] {
+      cpu::attention_segments_backward(dqkv.data(), false, dout.data(), qkv.data(), out.data(), lse.data(),
+                                       kFirst, seen, s);
+    });
+  };
+  run(" own", all.first(1));
+  run(" other", all.subspan(1));
+  run(" all", all);
+}
+
 // One new token after `keys` - 1 others.
 void bench_decode_attention(Bench& bench, AttentionShape s, std::int64_t keys) {
   const Tensor qkv = tensor(s.B * s.T * (s.H + 2 * s.G) * s.D);
@@ -303,6 +337,8 @@ int main(int argc, char** argv) {
   bench_matmul(bench, 4096, 1536, 384, true);
   bench_rows(bench, 4096, 384, 1536);
   bench_attention(bench, {16, 256, 6, 6, 64}, true);
+  bench_segments(bench, {16, 128, 6, 6, 64});
+  bench_segments(bench, {1, 1024, 12, 12, 64});
   bench_optimizer(bench, 10000000);
   // Decoding SmolLM2-135M.
   for (const std::int64_t M : {1, 4, 8}) {
