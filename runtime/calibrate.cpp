@@ -65,6 +65,21 @@ std::vector<SingleOperation> operations_in_fp32() {
   return all;
 }
 
+// What only ranks run that divide sequences or the vocabulary.
+std::vector<SingleOperation> operations_of_ranks() {
+  std::vector<SingleOperation> all;
+  for (const Heads& h : {Heads{4, 4, 32}, Heads{9, 3, 64}, Heads{12, 12, 64}})
+    for (const std::int64_t T : {64, 256, 1024}) {
+      const std::int64_t B = T < 1024 ? 4 : 1;
+      for (const OpKind kind : {OpKind::attention_partial, OpKind::attention_partial_backward})
+        for (const bool others : {false, true}) all.push_back(attention_of_segments(kind, B, T, h, others));
+      all.push_back(attention_of_segments(OpKind::attention_merge, B, T, h, true));
+    }
+  for (const std::int64_t R : {64, 1024})
+    for (const std::int64_t V : {256, 16384}) all.push_back(head(OpKind::cross_entropy_statistics, R, V));
+  return all;
+}
+
 // What is another kernel in bf16: products, of the rows that training and decoding have, and attention.
 std::vector<SingleOperation> operations_in_bf16() {
   std::vector<SingleOperation> all;
@@ -221,6 +236,7 @@ std::string kernels_version() {
 std::vector<SingleOperation> calibrated_operations() {
   std::vector<SingleOperation> all = operations_in_fp32();
   for (SingleOperation& single : operations_in_bf16()) all.push_back(std::move(single));
+  for (SingleOperation& single : operations_of_ranks()) all.push_back(std::move(single));
   return all;
 }
 
@@ -259,9 +275,12 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
   return load;
 }
 
-sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads) {
+sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads,
+                               bool of_several_ranks) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
-  const std::vector<SingleOperation> operations = operations_in_fp32();
+  std::vector<SingleOperation> operations = operations_in_fp32();
+  if (of_several_ranks)
+    for (SingleOperation& single : operations_of_ranks()) operations.push_back(std::move(single));
 
   sim::Calibration calibration;
   calibration.device = device->name();

@@ -16,9 +16,11 @@ namespace runtime {
 // About 20 s on two cores, at most twice that where other programs disturb it. Each kernel runs through
 // Device::run, as the executor runs it, on operands that rotate through more memory than the upper caches
 // hold. Ends early, with what there is, on a stop request.
-sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads);
+// `of_several_ranks`: with what only ranks run that divide sequences or the vocabulary.
+sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads,
+                               bool of_several_ranks = false);
 
-// What calibrate_cpu() times.
+// What calibrate_cpu() times of several ranks.
 std::vector<SingleOperation> calibrated_operations();
 
 // What of a GPU is timed.

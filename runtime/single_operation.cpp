@@ -141,6 +141,31 @@ SingleOperation attention(OpKind kind, std::int64_t B, std::int64_t T, Heads h) 
   }
 }
 
+SingleOperation attention_of_segments(OpKind kind, std::int64_t B, std::int64_t T, Heads h, bool others) {
+  SingleOperation single(kind);
+  single.variables(B, T, T).dims({.heads = h.heads, .kv_heads = h.kv_heads, .head_dim = h.head_dim});
+  const Shape out{B * T, h.query()}, qkv{B * T, h.packed()}, kv{B * T, 2 * h.kv_heads * h.head_dim},
+      sums{B, h.heads, T};
+  switch (kind) {
+    case OpKind::attention_merge:
+      return single.add(Access::update, out)
+          .add_f32(Access::update, sums)
+          .add(Access::read, out)
+          .add_f32(Access::read, sums);
+    case OpKind::attention_partial:
+      single.add(Access::write, out).add_f32(Access::write, sums).add(Access::read, qkv);
+      break;
+    default:  // attention_partial_backward
+      single.add(others ? Access::update : Access::write, qkv);
+      if (others)
+        single.add(Access::write, kv);
+      else
+        single.absent();
+      single.add(Access::read, out).add(Access::read, qkv).add(Access::read, out).add_f32(Access::read, sums);
+  }
+  return others ? single.add(Access::read, kv) : single.absent();
+}
+
 SingleOperation cached(OpKind kind, std::int64_t B, std::int64_t T, std::int64_t length, Heads h) {
   SingleOperation single(kind);
   single.variables(B, T, length).dims({.heads = h.heads, .kv_heads = h.kv_heads, .head_dim = h.head_dim});
@@ -173,6 +198,11 @@ SingleOperation embedding(OpKind kind, std::int64_t R, std::int64_t C, std::int6
 SingleOperation head(OpKind kind, std::int64_t R, std::int64_t V) {
   SingleOperation single(kind);
   single.dims({.rows = R, .vocab = V});
+  if (kind == OpKind::cross_entropy_statistics)
+    return single.variables(1, R, R)
+        .add_f32(Access::write, {R, 3})
+        .add(Access::read, {R, V})
+        .add(Access::read, {R}, sim::DType::int32);
   if (kind == OpKind::sample)
     return single.variables(R, 1, 1).add(Access::write, {R}, sim::DType::int32).add_f32(Access::read, {R, V});
   return single.variables(1, R, R)

@@ -92,6 +92,10 @@ SingleOperation elementwise(sim::OpKind kind, std::int64_t R, std::int64_t F);
 // out (R, C) = inp (R, C).
 SingleOperation copy(std::int64_t R, std::int64_t C);
 SingleOperation attention(sim::OpKind kind, std::int64_t B, std::int64_t T, Heads heads);
+// As a rank of several that divide sequences has it, with T of their tokens: against another rank's keys and
+// values, or its own. The kinds attention_partial, its backward, attention_merge.
+SingleOperation attention_of_segments(sim::OpKind kind, std::int64_t B, std::int64_t T, Heads heads,
+                                      bool others);
 // T new tokens against a cache of `length` tokens, them included.
 SingleOperation cached(sim::OpKind kind, std::int64_t B, std::int64_t T, std::int64_t length, Heads heads);
 SingleOperation embedding(sim::OpKind kind, std::int64_t R, std::int64_t C, std::int64_t V);

@@ -25,6 +25,8 @@ RunSettings run_settings() {
   RunSettings settings;
   settings.adamw = {
       .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
+  // Where an operation is of ranks that divide sequences: the first of two.
+  settings.context = {2, 0};
   return settings;
 }
 
