@@ -12,10 +12,43 @@ namespace runtime {
 namespace {
 
 // Tags of messages that no plan names.
-enum OwnTag : MessageTag { kCollective = Communicator::kFirstFreeTag, kGathered, kBarrier, kOfFirst };
+enum OwnTag : MessageTag { kCollective = Communicator::kFirstFreeTag, kGathered, kBarrier, kOfFirst, kSums };
 
 // Up to here each member sends all that it has to each other: one message's latency instead of two.
 constexpr std::size_t kSmallReduction = 8192;  // bytes
+
+// The bytes from `begin` on, of segments that follow each other.
+template <class Bytes>
+std::vector<Bytes> segments_between(std::span<const Bytes> segments, std::size_t begin, std::size_t bytes) {
+  std::vector<Bytes> some;
+  for (const Bytes segment : segments) {
+    if (begin < segment.size() && bytes > 0) {
+      some.push_back(segment.subspan(begin, std::min(bytes, segment.size() - begin)));
+      bytes -= some.back().size();
+    }
+    begin -= std::min(begin, segment.size());
+  }
+  return some;
+}
+
+// Larger messages go in pieces, of which one is on its way while the one before it is worked on: what is
+// sent, received and added up then stays in the cache, and nobody has to keep what comes before it is wanted.
+constexpr std::size_t kPiece = 128 << 10;  // bytes; whole elements of any type
+
+// Piece number i of segments that follow each other.
+template <class Bytes>
+std::vector<Bytes> piece_of(std::span<const Bytes> segments, std::size_t i) {
+  return segments_between(segments, i * kPiece, kPiece);
+}
+
+template <class Bytes>
+std::vector<Bytes> piece_of(const std::vector<Bytes>& segments, std::size_t i) {
+  return piece_of(std::span<const Bytes>(segments), i);
+}
+
+std::size_t pieces_in(std::size_t bytes) {
+  return (bytes + kPiece - 1) / kPiece;
+}
 
 // Part i of n.
 template <class Bytes>
@@ -161,27 +194,23 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
     begin_all_reduce(members, kCollective, buffers);
     return end_all_reduce(members, kCollective, buffers, dtype);
   }
-  // As one buffer: each member adds up a part and sends the sum to the others.
-  MutableBytes whole = buffers.front();
-  if (buffers.size() > 1) {
-    packed_.resize(bytes);
-    whole = packed_;
-    std::size_t at = 0;
-    for (const MutableBytes buffer : buffers) {
-      std::memcpy(packed_.data() + at, buffer.data(), buffer.size());
-      at += buffer.size();
-    }
+  // As one buffer: each member adds up a part and sends the sums to the others, piece by piece.
+  MutableParts parts(n);
+  ConstParts sent(n);
+  for (std::size_t m = 0; m < n; ++m) {
+    const Part part = part_of(bytes, element, n, m);
+    parts[m] = segments_between(buffers, part.begin, part.bytes);
+    if (m != members.self) sent[m] = as_const(parts[m]);
   }
-  const ConstBytes whole_read = whole;
-  const MutableBytes own = part_in(whole, element, n, members.self);
-  reduce_scatter(members, std::span(&own, 1), std::span(&whole_read, 1), dtype, false);
-  const ConstBytes own_read = own;
-  all_gather(members, std::span(&whole, 1), std::span(&own_read, 1), dtype);
-  if (buffers.size() == 1) return;
-  std::size_t at = 0;
-  for (const MutableBytes buffer : buffers) {
-    std::memcpy(buffer.data(), packed_.data() + at, buffer.size());
-    at += buffer.size();
+  const ConstParts sums(n, as_const(parts[members.self]));
+  std::size_t pieces = 0;
+  for (const std::vector<MutableBytes>& part : parts) pieces = std::max(pieces, pieces_in(total_bytes(part)));
+  send_piece(members, kCollective, sent, 0);
+  for (std::size_t i = 0; i <= pieces; ++i) {
+    send_piece(members, kCollective, sent, i + 1);
+    sum_piece(members, piece_of(parts[members.self], i), piece_of(sums[members.self], i), dtype, false);
+    send_piece(members, kSums, sums, i);
+    if (i > 0) receive_piece(members, kSums, parts, i - 1);
   }
 }
 
@@ -212,23 +241,70 @@ void Communicator::reduce_scatter(const Members& members, std::span<const Mutabl
   const std::size_t n = members.size(), element = element_size(dtype);
   const std::vector<ConstBytes> own = parts_of(buffers, element, n, members.self);
   const std::vector<MutableBytes> out = cut(shards, lengths_of(own));
-  if (n > 1) {
-    Transport& t = transport(members);
-    for (std::size_t step = 1; step < n; ++step) {
-      const std::size_t j = (members.self + step) % n;
-      t.send(members.ranks[j], kCollective, parts_of(buffers, element, n, j));
-    }
+  ConstParts sent(n);
+  for (std::size_t j = 0; j < n; ++j)
+    if (j != members.self) sent[j] = parts_of(buffers, element, n, j);
+  sum_pieces(members, out, own, sent, dtype, adds);
+}
+
+void Communicator::send_piece(const Members& members, MessageTag tag, const ConstParts& parts,
+                              std::size_t i) {
+  const std::size_t n = members.size();
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t j = (members.self + step) % n;
+    if (const std::vector<ConstBytes> piece = piece_of(parts[j], i); !piece.empty())
+      transport(members).send(members.ranks[j], tag, piece);
   }
+}
+
+void Communicator::receive_piece(const Members& members, MessageTag tag, const MutableParts& parts,
+                                 std::size_t i) {
+  const std::size_t n = members.size();
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t from = (members.self + n - step) % n;
+    if (const std::vector<MutableBytes> piece = piece_of(parts[from], i); !piece.empty())
+      transport(members).receive(members.ranks[from], tag, piece);
+  }
+}
+
+void Communicator::sum_piece(const Members& members, std::span<const MutableBytes> out,
+                             const std::vector<ConstBytes>& own, sim::DType dtype, bool adds) {
   const std::size_t bytes = total_bytes(own);
-  arriving_.resize(bytes);
-  const MutableBytes arriving(arriving_);
+  if (bytes == 0) return;
+  if (arriving_.size() < bytes) arriving_.resize(bytes);
+  const MutableBytes arriving = MutableBytes(arriving_).first(bytes);
   with_element(dtype, [&]<class E>(E) {
-    sum_in_order<E>(n, bytes, summed_, out, adds, [&](std::size_t m) {
+    sum_in_order<E>(members.size(), bytes, summed_, out, adds, [&](std::size_t m) {
       if (m == members.self) return own;
-      transport_->receive(members.ranks[m], kCollective, std::span(&arriving, 1));
+      transport(members).receive(members.ranks[m], kCollective, std::span(&arriving, 1));
       return std::vector<ConstBytes>{arriving};
     });
   });
+}
+
+void Communicator::sum_pieces(const Members& members, std::span<const MutableBytes> out,
+                              const std::vector<ConstBytes>& own, const ConstParts& sent, sim::DType dtype,
+                              bool adds) {
+  std::size_t pieces = pieces_in(total_bytes(own));
+  for (const std::vector<ConstBytes>& part : sent) pieces = std::max(pieces, pieces_in(total_bytes(part)));
+  send_piece(members, kCollective, sent, 0);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    send_piece(members, kCollective, sent, i + 1);
+    sum_piece(members, piece_of(out, i), piece_of(own, i), dtype, adds);
+  }
+}
+
+void Communicator::swap_pieces(const Members& members, const MutableParts& received, const ConstParts& sent) {
+  const std::size_t n = members.size();
+  std::size_t pieces = 0;
+  for (std::size_t m = 0; m < n; ++m)
+    if (m != members.self)
+      pieces = std::max({pieces, pieces_in(total_bytes(received[m])), pieces_in(total_bytes(sent[m]))});
+  send_piece(members, kCollective, sent, 0);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    send_piece(members, kCollective, sent, i + 1);
+    receive_piece(members, kCollective, received, i);
+  }
 }
 
 void Communicator::all_gather(const Members& members, std::span<const MutableBytes> buffers,
@@ -237,14 +313,9 @@ void Communicator::all_gather(const Members& members, std::span<const MutableByt
   const std::vector<MutableBytes> place = parts_of(buffers, element, n, members.self);
   const std::vector<ConstBytes> own = cut(shards, lengths_of(place));
   copy_each(place, own);
-  if (n == 1) return;
-  Transport& t = transport(members);
-  for (std::size_t step = 1; step < n; ++step)
-    t.send(members.ranks[(members.self + step) % n], kCollective, own);
-  for (std::size_t step = 1; step < n; ++step) {
-    const std::size_t i = (members.self + n - step) % n;
-    t.receive(members.ranks[i], kCollective, parts_of(buffers, element, n, i));
-  }
+  MutableParts received(n);
+  for (std::size_t m = 0; m < n; ++m) received[m] = parts_of(buffers, element, n, m);
+  swap_pieces(members, received, ConstParts(n, own));
 }
 
 void Communicator::all_to_all(const Members& members, MutableBytes out, ConstBytes inp) {
@@ -252,58 +323,36 @@ void Communicator::all_to_all(const Members& members, MutableBytes out, ConstByt
   if (out.size() != inp.size() || part * n != inp.size())
     throw std::logic_error("an all-to-all of " + std::to_string(n) + " ranks has equal parts");
   std::memcpy(out.data() + members.self * part, inp.data() + members.self * part, part);
-  if (n == 1) return;
-  Transport& t = transport(members);
-  for (std::size_t step = 1; step < n; ++step) {
-    const std::size_t j = (members.self + step) % n;
-    const ConstBytes sent = inp.subspan(j * part, part);
-    t.send(members.ranks[j], kCollective, std::span(&sent, 1));
+  MutableParts received(n);
+  ConstParts sent(n);
+  for (std::size_t m = 0; m < n; ++m) {
+    received[m] = {out.subspan(m * part, part)};
+    sent[m] = {inp.subspan(m * part, part)};
   }
-  for (std::size_t step = 1; step < n; ++step) {
-    const std::size_t i = (members.self + n - step) % n;
-    const MutableBytes arriving = out.subspan(i * part, part);
-    t.receive(members.ranks[i], kCollective, std::span(&arriving, 1));
-  }
+  swap_pieces(members, received, sent);
 }
 
 void Communicator::exchange_parts(const Members& members, const MutableParts& out, const ConstParts& inp) {
-  const std::size_t n = members.size();
-  for (std::size_t step = 1; step < n; ++step) {
-    const std::size_t j = (members.self + step) % n;
-    transport(members).send(members.ranks[j], kCollective, inp[j]);
-  }
   copy_across(out[members.self], inp[members.self]);
-  for (std::size_t step = 1; step < n; ++step) {
-    const std::size_t i = (members.self + n - step) % n;
-    transport(members).receive(members.ranks[i], kCollective, out[i]);
-  }
+  swap_pieces(members, out, inp);
 }
 
 void Communicator::sum_parts(const Members& members, std::span<const MutableBytes> out, const ConstParts& inp,
                              sim::DType dtype) {
-  const std::size_t n = members.size(), bytes = total_bytes(out);
-  for (std::size_t step = 1; step < n; ++step) {
-    const std::size_t j = (members.self + step) % n;
-    transport(members).send(members.ranks[j], kCollective, inp[j]);
-  }
-  arriving_.resize(bytes);
-  const MutableBytes arriving(arriving_);
-  with_element(dtype, [&]<class E>(E) {
-    sum_in_order<E>(n, bytes, summed_, out, false, [&](std::size_t m) {
-      if (m == members.self) return inp[m];
-      transport(members).receive(members.ranks[m], kCollective, std::span(&arriving, 1));
-      return std::vector<ConstBytes>{arriving};
-    });
-  });
+  ConstParts sent = inp;
+  sent[members.self].clear();
+  sum_pieces(members, out, inp[members.self], sent, dtype, false);
 }
 
 void Communicator::exchange(const Members& members, std::span<const MutableBytes> out,
                             std::span<const ConstBytes> inp) {
   const std::size_t n = members.size();
   if (n == 1) return copy_each(out, inp);
-  Transport& t = transport(members);
-  t.send(members.ranks[(members.self + 1) % n], kCollective, inp);
-  t.receive(members.ranks[(members.self + n - 1) % n], kCollective, out);
+  MutableParts received(n);
+  ConstParts sent(n);
+  sent[(members.self + 1) % n].assign(inp.begin(), inp.end());
+  received[(members.self + n - 1) % n].assign(out.begin(), out.end());
+  swap_pieces(members, received, sent);
 }
 
 MutableBytes Communicator::memory(std::size_t slot, std::size_t bytes) {

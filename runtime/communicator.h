@@ -68,10 +68,21 @@ class Communicator final : public Collectives {
 
  private:
   Transport& transport(const Members& members) const;
+  // Piece number i of what each other member gets, where that has so many.
+  void send_piece(const Members& members, MessageTag tag, const ConstParts& parts, std::size_t i);
+  void receive_piece(const Members& members, MessageTag tag, const MutableParts& parts, std::size_t i);
+  // out = (or +=) the sum of this member's piece and of the others' that come.
+  void sum_piece(const Members& members, std::span<const MutableBytes> out,
+                 const std::vector<ConstBytes>& own, sim::DType dtype, bool adds);
+  // Parts go to the other members while theirs come.
+  void swap_pieces(const Members& members, const MutableParts& received, const ConstParts& sent);
+  // out = (or +=) the sums of this member's part and of the others', who send as many bytes.
+  void sum_pieces(const Members& members, std::span<const MutableBytes> out,
+                  const std::vector<ConstBytes>& own, const ConstParts& sent, sim::DType dtype, bool adds);
 
   Transport* transport_ = nullptr;
-  // For reductions: what one member sent; several buffers as one; sums.
-  std::vector<std::byte> arriving_, packed_, summed_;
+  // For reductions: what one member sent; sums.
+  std::vector<std::byte> arriving_, summed_;
   std::map<std::size_t, std::vector<std::byte>> memory_;  // by slot
 };
 

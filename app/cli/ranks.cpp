@@ -27,6 +27,7 @@
 #include "runtime/machine_files.h"
 #include "runtime/meeting.h"
 #include "runtime/process_group.h"
+#include "runtime/shared_memory_ranks.h"
 #include "runtime/socket_ranks.h"
 
 namespace app::cli {
@@ -193,7 +194,7 @@ std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::De
   const std::vector<int> cores = share_of(runtime::own_cpus(), job.place, job.on_this_machine);
   keep_to(cores);
   if (device.threads == 0) device.threads = static_cast<int>(cores.size());
-  return transport;
+  return runtime::share_memory(std::move(transport));
 }
 
 ExitCode among_ranks(const RankOfJob& job, runtime::DeviceChoice& device,
