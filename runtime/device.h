@@ -37,8 +37,8 @@ struct BoundOperation {
   sim::Variables variables;
   std::span<const BoundOperand> operands;
   std::int32_t layer = 0, micro_batch = 0;  // of its action
-  // Grouped products whose rows came from several ranks: where those of each group begin, and their end.
-  // Empty where the operand `indices` says so.
+  // Operations on rows that came to experts from several ranks: where those of each begin, and their end.
+  // Empty elsewhere: as many rows as planned, of grouped products where the operand `indices` says so.
   std::span<const std::int64_t> group_offsets{};
 };
 

@@ -57,7 +57,7 @@ MessageTag tag_of(const sim::Action& action) {
 
 // Experts whose rows the rank's own choice does not tell.
 bool takes_rows_of_others(const sim::Operation& op) {
-  return sim::info(op.kind).curve == sim::Curve::grouped_product && !sim::has(op, sim::Role::indices);
+  return op.place == sim::Place::at_experts;
 }
 
 // Embeddings with a weight for each position: others take what follows from it as rows (the rotary table).
@@ -243,7 +243,7 @@ BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& in
                             const sim::Variables& variables) {
   const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
   Arena& arena = arena_of(operand.buffer);
-  sim::Bytes bytes = buffer.bytes(variables), before = bytes * buffer.part;
+  sim::Bytes bytes = buffer.memory(variables), before = bytes * buffer.part;
   if (buffer.view_of != sim::kNoBuffer && buffer.shard_group >= 0) {
     // Shards are padded; what they are a part of is not.
     const sim::Bytes whole = plan_.buffers[static_cast<std::size_t>(buffer.view_of)].bytes(variables);
@@ -712,6 +712,14 @@ void Executor::learn_expert_rows(const Bound& bound) {
     (op.place == sim::Place::among_experts ? sharing : divided) = &members;
   }
   expert_rows_of(bound) = ExpertRows(std::move(rows), communicator_, divided, sharing);
+  if (divided) {
+    expert_imbalance_ += expert_rows_of(bound).busiest_over_mean();
+    ++expert_choices_;
+  }
+}
+
+double Executor::expert_imbalance() const {
+  return expert_choices_ > 0 ? expert_imbalance_ / static_cast<double>(expert_choices_) : 0;
 }
 
 void Executor::move_expert_rows(const Bound& bound) {
@@ -724,7 +732,7 @@ void Executor::move_expert_rows(const Bound& bound) {
   for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {
     const BoundOperand &out = bound.operation.operands[i], &inp = bound.operation.operands[i + 1];
     const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(op.operands[i].buffer)];
-    const std::int64_t rows = buffer.shape.front().value(bound.operation.variables);
+    const std::int64_t rows = buffer.shape.front().most_value(bound.operation.variables);
     expert_rows_of(bound).move(op, {out.data, inp.data, out.bytes / rows, rows, out.dtype},
                                groups_[static_cast<std::size_t>(op.group)], collectives_);
   }

@@ -70,8 +70,9 @@ class Executor {
   SectionTiming run(std::size_t section, const RunSettings& settings);
 
   // The same work without stamps between operations; returns the section's seconds. Where the device replays
-  // work (can_replay) and ranks send each other nothing in it but sums and parts, the section is captured the first time, and sections that differ in nothing but the
-  // length of the context, as decoding's do, share a capture. Each of their shapes must have run() before.
+  // work (can_replay) and ranks send each other nothing in it but sums and parts, the section is captured the
+  // first time, and sections that differ in nothing but the length of the context, as decoding's do, share a
+  // capture. Each of their shapes must have run() before.
   double run_whole(std::size_t section, const RunSettings& settings);
 
   // Decoding without the host between tokens. Sections are queued: replayed one after the other, each passing
@@ -93,6 +94,9 @@ class Executor {
   // seconds.
   std::vector<ActionSpan> action_spans() const;
   double began() const { return began_; }
+  // Where this rank's experts are divided: rows of the busiest rank over the mean, in the mean of the choices
+  // so far. 0: there were none.
+  double expert_imbalance() const;
 
  private:
   struct Bound {
@@ -160,7 +164,7 @@ class Executor {
   const sim::Program& program_;
   Device& device_;
   Communicator& communicator_;
-  std::vector<Members> groups_;  // those of the plan, as this rank is in them
+  std::vector<Members> groups_;             // those of the plan, as this rank is in them
   std::unique_ptr<Collectives> of_device_;  // where its memory is not the host's
   Collectives& collectives_;
   Arena arena_;
@@ -181,6 +185,8 @@ class Executor {
   std::vector<BoundOperand> operands_;
   std::vector<const Bound*> begun_sums_;
   std::map<std::pair<std::int32_t, std::int32_t>, ExpertRows> expert_rows_;  // by layer and micro-batch
+  double expert_imbalance_ = 0;      // sum over the choices that were made
+  std::int64_t expert_choices_ = 0;  // of a layer and micro-batch
   std::vector<double> stamps_;
   double began_ = 0;
   std::vector<Captured> captured_;  // by number

@@ -1,5 +1,6 @@
 #include "runtime/expert_rows.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -34,6 +35,16 @@ std::int64_t total(const Counts& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
+// Of the ranks that hold so many experts each, from the rows of each expert.
+double most_over_mean(const Counts& counts, std::size_t held) {
+  std::int64_t most = 0;
+  for (auto first = counts.begin(); first != counts.end(); first += static_cast<std::ptrdiff_t>(held))
+    most = std::max(most, std::accumulate(first, first + static_cast<std::ptrdiff_t>(held), std::int64_t{0}));
+  const double mean = static_cast<double>(total(counts) * static_cast<std::int64_t>(held)) /
+                      static_cast<double>(counts.size());
+  return mean > 0 ? static_cast<double>(most) / mean : 1;
+}
+
 }  // namespace
 
 ExpertRows::Layout ExpertRows::interleaved(const std::vector<Counts>& counts) {
@@ -53,7 +64,9 @@ ExpertRows::ExpertRows(Counts own, Communicator& communicator, const Members* di
   if (divided) {
     const std::size_t held = own.size() / divided->size();
     std::vector<Counts> to_here;
-    for (const Counts& of_rank : gathered(communicator, *divided, own)) {
+    const std::vector<Counts> of_all = gathered(communicator, *divided, own);
+    busiest_over_mean_ = most_over_mean(sums(of_all), held);
+    for (const Counts& of_rank : of_all) {
       const auto first = of_rank.begin() + static_cast<std::ptrdiff_t>(divided->self * held);
       to_here.emplace_back(first, first + static_cast<std::ptrdiff_t>(held));
     }
@@ -83,11 +96,11 @@ void ExpertRows::move(const sim::Operation& operation, const Rows& rows, const M
                       Collectives& collectives) const {
   const auto require_room = [&](std::int64_t arriving) {
     if (arriving > rows.room)
-      throw DeviceError(operation.id + ": " + std::to_string(arriving) + " rows came to rank " +
-                        std::to_string(members.ranks[members.self]) + ", which has room for " +
-                        std::to_string(rows.room) +
-                        "; workload.expert_imbalance says how many more than the mean the plan provides for, "
-                        "and expert_parallel is always enough");
+      throw DeviceError(
+          operation.id + ": " + std::to_string(arriving) + " rows came to rank " +
+          std::to_string(members.ranks[members.self]) + ", which has room for " + std::to_string(rows.room) +
+          ": workload.expert_imbalance says how many more than the mean the plan provides for, and "
+          "an implementation with expert_parallel.room_for_any_choice always has enough");
   };
   const auto at = [&](std::byte* base, Segment s) {
     return MutableBytes(base + s.first * rows.row_bytes, static_cast<std::size_t>(s.second * rows.row_bytes));

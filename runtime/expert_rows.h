@@ -24,6 +24,9 @@ class ExpertRows {
   // Where the rows of each of this rank's experts begin, and their end.
   std::span<const std::int64_t> offsets() const { return offsets_; }
 
+  // Rows of the rank that received most over the mean of those that experts are divided over.
+  double busiest_over_mean() const { return busiest_over_mean_; }
+
   // Rows at `inp`, `row_bytes` each, as an operation of Place to_experts, from_experts or among_experts moves
   // them. `room` is the rows that `out` has: throws DeviceError where more come.
   struct Rows {
@@ -43,6 +46,7 @@ class ExpertRows {
   static Layout interleaved(const std::vector<std::vector<std::int64_t>>& counts);
 
   std::int64_t routed_ = 0, received_ = 0, computed_ = 0;  // rows
+  double busiest_over_mean_ = 1;
   Layout sent_;      // of this rank's rows, to each rank that has experts
   Layout arriving_;  // of received rows, from each
   Layout shared_;    // of computed rows, from each rank that shares the experts

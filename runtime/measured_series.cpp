@@ -80,7 +80,10 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       // What the machine was while the run lasted, nobody saw: the mean of before and after is the best
       // guess.
       now.slowdown = one.measured.source.slowdown = between(before, after);
-      one.predicted = sim::predict(scenario, &now);
+      // How tokens choose experts is the workload's: as it was in the run.
+      sim::Scenario as_run = scenario;
+      if (one.measured.expert_imbalance > 0) as_run.workload.expert_imbalance = one.measured.expert_imbalance;
+      one.predicted = sim::predict(as_run, &now);
       const double apart = times_apart(before, after);
       if (apart < least_apart) steadiest = std::move(one);
       least_apart = std::min(least_apart, apart);

@@ -40,7 +40,9 @@ class OperationView {
   bool updates(std::size_t operand) const { return is_update(bound_.operation->operands[operand]); }
   bool updates(sim::Role role) const { return is_update(sim::operand(*bound_.operation, role)); }
 
-  std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
+  std::int64_t rows() const {
+    return bound_.group_offsets.empty() ? dims_.rows.value(bound_.variables) : bound_.group_offsets.back();
+  }
   std::int64_t cols() const { return dims_.cols.value(bound_.variables); }
   std::int64_t inner() const { return dims_.inner.value(bound_.variables); }
   std::int64_t hidden() const { return dims_.hidden; }

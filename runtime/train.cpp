@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numbers>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -188,7 +189,11 @@ class Trainer {
     send_rows_of_all();
     write_trace();
     send_timeline();  // once: its points add up in a stream, and the first step's times are no step's
-    emit(sim::EndEvent{report_.step_time, report_.step_low, report_.step_high, report_.message});
+    emit(sim::EndEvent{.step_time = report_.step_time,
+                       .step_low = report_.step_low,
+                       .step_high = report_.step_high,
+                       .message = report_.message,
+                       .expert_imbalance = expert_imbalance()});
     return report_;
   }
 
@@ -428,6 +433,19 @@ class Trainer {
     report_.step_time = own.step_time;
     report_.step_low = own.step_low;
     report_.step_high = own.step_high;
+  }
+
+  // In the mean of the ranks that have layers with experts.
+  double expert_imbalance() {
+    Communicator& communicator = run_.communicator();
+    const double own = run_.executor().expert_imbalance();
+    std::vector<double> all(static_cast<std::size_t>(communicator.size()));
+    const MutableBytes gathered = std::as_writable_bytes(std::span(all));
+    const ConstBytes own_bytes = std::as_bytes(std::span(&own, 1));
+    communicator.all_gather(communicator.everyone(), std::span(&gathered, 1), std::span(&own_bytes, 1),
+                            sim::DType::fp64);
+    const auto known = std::count_if(all.begin(), all.end(), [](double d) { return d > 0; });
+    return known > 0 ? std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(known) : 0;
   }
 
   void write_trace() {

@@ -194,7 +194,7 @@ std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::De
   const std::vector<int> cores = share_of(runtime::own_cpus(), job.place, job.on_this_machine);
   keep_to(cores);
   if (device.threads == 0) device.threads = static_cast<int>(cores.size());
-  return runtime::share_memory(std::move(transport));
+  return job.on_this_machine == job.size ? runtime::share_memory(std::move(transport)) : std::move(transport);
 }
 
 ExitCode among_ranks(const RankOfJob& job, runtime::DeviceChoice& device,

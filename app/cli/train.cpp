@@ -124,10 +124,15 @@ void check(const runtime::TrainSettings& settings) {
 
 // The step beside what was expected of it.
 std::string beside_prediction(const ResolvedScenario& resolved, const sim::Report& measured) {
-  const sim::Report predicted = sim::predict(resolved.scenario, pointer_to(resolved.calibration));
+  sim::Scenario scenario = resolved.scenario;
+  if (measured.expert_imbalance > 0) scenario.workload.expert_imbalance = measured.expert_imbalance;
+  const sim::Report predicted = sim::predict(scenario, pointer_to(resolved.calibration));
   std::string text = fmt::format(
       "\n  step: predicted {}, measured {}, ratio {:.2f}\n", sim::format(sim::step_time(predicted)),
       sim::format(sim::step_time(measured)), sim::step_time(measured) / sim::step_time(predicted));
+  if (measured.expert_imbalance > 0)
+    text += fmt::format("  experts: the busiest rank had {:.2f} times the mean of rows, as predicted with\n",
+                        measured.expert_imbalance);
   const int ranks = resolved.scenario.strategy.devices();
   if (ranks > 1 && resolved.calibration && resolved.calibration->collectives.empty())
     text += fmt::format(

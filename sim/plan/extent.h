@@ -18,9 +18,10 @@ struct Variables {
 };
 
 // A monomial: factor * batch^a * query_length^b * kv_length^c / divisor; validate() sees to it that the
-// division is exact.
+// division is exact. Where a run may find more than is expected, `most` is the factor of what memory is for.
 struct Extent {
   std::int64_t factor = 1;
+  std::int64_t most = 0;  // 0: factor
   std::int8_t batch = 0, query_length = 0, kv_length = 0;
   std::int32_t divisor = 1;
 
@@ -32,20 +33,25 @@ struct Extent {
         query_length(static_cast<std::int8_t>(q)),
         kv_length(static_cast<std::int8_t>(k)) {}
 
-  constexpr std::int64_t value(const Variables& v) const {
-    std::int64_t r = factor;
+  constexpr std::int64_t value(const Variables& v) const { return value_of(factor, v); }
+  constexpr std::int64_t most_value(const Variables& v) const { return value_of(most_factor(), v); }
+  constexpr std::int64_t most_factor() const { return most > 0 ? most : factor; }
+  constexpr bool operator==(const Extent&) const = default;
+
+ private:
+  constexpr std::int64_t value_of(std::int64_t r, const Variables& v) const {
     for (int i = 0; i < batch; ++i) r *= v.batch;
     for (int i = 0; i < query_length; ++i) r *= v.query_length;
     for (int i = 0; i < kv_length; ++i) r *= v.kv_length;
     return divisor == 1 ? r : r / divisor;  // most are, and a division takes as long as all the rest
   }
-  constexpr bool operator==(const Extent&) const = default;
 };
 
 constexpr Extent operator*(Extent a, Extent b) {
   Extent product{a.factor * b.factor, a.batch + b.batch, a.query_length + b.query_length,
                  a.kv_length + b.kv_length};
   product.divisor = a.divisor * b.divisor;
+  if (a.most > 0 || b.most > 0) product.most = a.most_factor() * b.most_factor();
   return product;
 }
 

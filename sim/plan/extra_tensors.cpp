@@ -191,7 +191,7 @@ double kept_bytes(const Plan& plan) {
     const Buffer& buffer = plan.buffers[b];
     if (made[b] && needed[b] && !statistic[b] && buffer.buffer_class == BufferClass::activation &&
         buffer.per_layer)
-      bytes += buffer.bytes(v).value;
+      bytes += buffer.memory(v).value;
   }
   return static_cast<double>(bytes) / static_cast<double>(v.batch * v.query_length);
 }

@@ -624,8 +624,10 @@ class Checker {
     const double length = train ? d(w.seq_len) : d(w.prompt_length) + d(w.max_new_tokens);
     const double sequences = train ? d(w.micro_batch_size) : d(w.batch_size);
     const double experts = d(m.moe.num_experts), chosen = d(m.moe.num_experts_per_tok);
+    const double any_choice =
+        s_.implementation.expert_parallel.room_for_any_choice ? d(s_.strategy.expert_parallel) : 1;
     const double rows =
-        experts > 0 ? chosen * std::max({1.0, w.expert_imbalance, w.expert_capacity_factor}) : 0;
+        experts > 0 ? chosen * std::max({any_choice, w.expert_imbalance, w.expert_capacity_factor}) : 0;
     const double per_expert = 3 * d(m.moe.moe_intermediate_size) + 2 * d(m.hidden_size);
     const double latents = d(m.latent.q_lora_rank) + d(m.latent.kv_lora_rank) + d(m.latent.qk_rope_head_dim) +
                            d(m.num_attention_heads) * d(m.latent.v_head_dim);

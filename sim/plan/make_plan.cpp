@@ -16,6 +16,12 @@ Bytes Buffer::bytes(const Variables& v) const {
   return {(elements(v) * bits(dtype) + 7) / 8};
 }
 
+Bytes Buffer::memory(const Variables& v) const {
+  std::int64_t n = 1;
+  for (const Extent& e : shape) n *= e.most_value(v);
+  return {(n * bits(dtype) + 7) / 8};
+}
+
 BufferId Plan::find(std::string_view buffer_name) const {
   for (std::size_t i = 0; i < buffers.size(); ++i)
     if (buffers[i].name == buffer_name) return static_cast<BufferId>(i);

@@ -109,7 +109,7 @@ class LargestSizes {
   Bytes largest_of(BufferId buffer, std::size_t block) const {
     Bytes largest;
     for (const Variables& v : variables_[block])
-      largest = std::max(largest, plan_.buffers[static_cast<std::size_t>(buffer)].bytes(v));
+      largest = std::max(largest, plan_.buffers[static_cast<std::size_t>(buffer)].memory(v));
     return largest;
   }
 
@@ -457,7 +457,7 @@ std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer) 
     const Buffer& b = plan.buffers[static_cast<std::size_t>(buffer)];
     const bool is_kept = b.buffer_class == BufferClass::activation && b.per_layer && offset == 0 &&
                          std::find(later.begin(), later.end(), std::make_pair(buffer, offset)) != later.end();
-    if (is_kept) kept.push_back({buffer, b.bytes(forward->variables), 1});
+    if (is_kept) kept.push_back({buffer, b.memory(forward->variables), 1});
   }
   std::stable_sort(kept.begin(), kept.end(),
                    [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });

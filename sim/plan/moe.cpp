@@ -35,9 +35,23 @@ Extent times(Extent rows, double ratio) {
   return rows * Extent{static_cast<std::int64_t>(std::ceil(ratio * kRatioSteps))} / kRatioSteps;
 }
 
+// Experts choose no token twice: all ranks' tokens may come to one rank, each as often as that has experts.
+Extent with_room_for_any_choice(const PlanBuilder& b, Extent received) {
+  const MixtureOfExperts& e = b.model().moe;
+  const Extent tokens = b.stream_rows() * Extent{b.strategy().expert_parallel};
+  const std::int64_t times = std::min<std::int64_t>(e.num_experts_per_tok, b.experts_held());
+  const std::int64_t divisor = received.divisor / b.stream_rows().divisor;
+  received.most = std::max(received.factor, tokens.factor * times * divisor);
+  return received;
+}
+
 // Ranks of a tensor-parallel group that each route rows of their own and share experts gather them.
 bool gathers_over_tensor_ranks(const PlanBuilder& b) {
   return b.strategy().sequence_parallel && b.strategy().devices_of_expert() > 1;
+}
+// Rows that other ranks sent, as many as their tokens chose.
+bool takes_rows_of_others(const PlanBuilder& b) {
+  return b.groups().expert >= 0 || gathers_over_tensor_ranks(b);
 }
 bool sums_over_tensor_ranks(const PlanBuilder& b) {
   return b.tensor_parallel() && !b.strategy().sequence_parallel;
@@ -106,12 +120,13 @@ Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std:
   if (forward) add_scales(b, weight, op);
   op.scalar = static_cast<float>(1 / std::max(1.0, rows_over_mean(b)));
   op.has_capacity = has_capacity(b);
+  if (takes_rows_of_others(b)) op.place = Place::at_experts;
   return op;
 }
 
 // The choice that rows of grouped products follow, where it is the rank's own: not of rows that others sent.
 Operand own_choice(const PlanBuilder& b, const ExpertResults& r) {
-  return b.groups().expert >= 0 || gathers_over_tensor_ranks(b) ? Operand{} : reads(r.indices);
+  return takes_rows_of_others(b) ? Operand{} : reads(r.indices);
 }
 
 // For all rows that are exchanged; those that go to experts say so.
@@ -146,6 +161,9 @@ ExpertRows expert_rows(const PlanBuilder& b) {
   const Extent mean = b.stream_rows() * Extent{b.model().moe.num_experts_per_tok};
   r.tokens = b.stream_rows();
   r.received = times(mean, ratio);
+  if (b.groups().expert >= 0 && !has_capacity(b) &&
+      b.scenario().implementation.expert_parallel.room_for_any_choice)
+    r.received = with_room_for_any_choice(b, r.received);
   r.routed = has_capacity(b) ? r.received : mean;
   r.computed =
       gathers_over_tensor_ranks(b) ? r.received * Extent{b.strategy().devices_of_expert()} : r.received;
@@ -284,10 +302,12 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
                            {writes(r.inp), reads(at), writes(r.row_weights), reads(weights)}));
 
   const Operand chosen = own_choice(b, r);
+  const Place place = takes_rows_of_others(b) ? Place::at_experts : Place::anywhere;
   const auto weigh = [&](const char* what, BufferId out, BufferId from) {
     ops.push_back(operation(std::string("layer.experts.weigh_") + what + ".forward", OpKind::weigh_rows,
                             elementwise, {.rows = rows.computed, .cols = hidden},
                             {writes(out), reads(from), reads(r.row_weights)}));
+    ops.back().place = place;
   };
   const bool on_input = r.weighed != kNoBuffer, on_output = r.out != kNoBuffer;
   if (on_input) weigh("input", r.weighed, r.inp);
@@ -299,6 +319,7 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
       "layer.experts.activation.forward", activation_kind(m.activation, false), elementwise,
       {.rows = rows.computed, .cols = e.moe_intermediate_size},
       {writes(r.activation), reads(r.up), on_input || on_output ? Operand{} : reads(r.row_weights)}));
+  ops.back().place = place;
   ops.push_back(grouped(b, "layer.experts.down.forward", OpKind::grouped_matmul, hidden,
                         e.moe_intermediate_size,
                         {writes(on_output ? r.out : s.out), reads(r.activation),
@@ -412,11 +433,13 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
 
   const bool on_input = r.weighed != kNoBuffer, on_output = r.out != kNoBuffer;
   BufferId d_row_weights = add_weights("row_weights", rows.computed);
+  const Place place = takes_rows_of_others(b) ? Place::at_experts : Place::anywhere;
   const auto weigh_backward = [&](const char* what, BufferId d_inp, BufferId d_weighed, BufferId from) {
     ops.push_back(operation(
         std::string("layer.experts.weigh_") + what + ".backward", OpKind::weigh_rows_backward, t.statistic,
         {.rows = rows.computed, .cols = hidden},
         {writes(d_inp), reads(d_weighed), reads(from), reads(r.row_weights), writes(d_row_weights)}));
+    ops.back().place = place;
   };
   if (on_output) {
     const BufferId d_product =
@@ -443,6 +466,7 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
                 {.rows = rows.computed, .cols = width},
                 {writes(d_up), reads(d_activation), reads(r.up), here ? reads(r.row_weights) : Operand{},
                  here ? writes(d_row_weights) : Operand{}}));
+  ops.back().place = place;
   at = add("inp", rows.computed, hidden);
   const BufferId d_read = on_input ? add("weighed", rows.computed, hidden) : at;
   product("layer.experts.gate_up", d_read, d_up, on_input ? r.weighed : r.inp, p.up, m.up_size(width),

@@ -56,6 +56,7 @@ enum class Place : std::uint8_t {
   to_experts,      // tokens on their way to experts; in backward, gradients of what experts gave
   from_experts,    // what experts gave on its way back; in backward, gradients of tokens
   among_experts,   // the same between tensor-parallel ranks that share an expert
+  at_experts,      // on rows that other ranks sent: as many as their tokens chose these experts
 };
 
 struct Operation {

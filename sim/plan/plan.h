@@ -61,7 +61,8 @@ struct Buffer {
   bool on_host = false;  // in the host's memory
 
   std::int64_t elements(const Variables& v) const;
-  Bytes bytes(const Variables& v) const;  // of one instance
+  Bytes bytes(const Variables& v) const;   // of one instance, as many as are expected
+  Bytes memory(const Variables& v) const;  // for one instance: for as many as there may be
 };
 
 using BlockId = std::int32_t;

@@ -147,7 +147,7 @@ class PassMemory::Tracer {
     std::vector<std::unique_ptr<const Traced>> runs;  // pieces that were asked for
     std::vector<OncePerStage> once_per_stage;
     double bytes_of(const Buffer& buffer) const {
-      return static_cast<double>(aligned(buffer.bytes(variables)).value);
+      return static_cast<double>(aligned(buffer.memory(variables)).value);
     }
   };
   OfBatch& of_batch(std::int64_t sequences) {

@@ -77,7 +77,7 @@ std::vector<OncePerStage> once_per_stage(const BlockTimes& passes, const Variabl
     if (users[i] == 0 || of_parameters || !lives_always(b) || b.on_host || b.view_of != kNoBuffer ||
         b.buffer_class == BufferClass::scratch)
       continue;
-    add_once(once, users[i], static_cast<double>(aligned(b.bytes(variables)).value), b.per_micro_batch);
+    add_once(once, users[i], static_cast<double>(aligned(b.memory(variables)).value), b.per_micro_batch);
   }
   return once;
 }
@@ -143,7 +143,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
     const Buffer& b = plan.buffers[i];
     if (b.on_host || b.view_of != kNoBuffer || users[i] == 0 || b.buffer_class == BufferClass::scratch)
       continue;
-    const double bytes = static_cast<double>(aligned(b.bytes(variables)).value);
+    const double bytes = static_cast<double>(aligned(b.memory(variables)).value);
     const bool always = lives_always(b);
     if (!always && !begun[i]) continue;
     UnitBytes& units = always ? m.always : m.accumulators;
@@ -193,7 +193,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
               std::find(seen.begin(), seen.end(), storage) != seen.end())
             continue;
           seen.push_back(storage);
-          bytes += static_cast<double>(aligned(b.bytes(variables)).value);
+          bytes += static_cast<double>(aligned(b.memory(variables)).value);
         }
     return bytes;
   };

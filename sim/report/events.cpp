@@ -44,6 +44,7 @@ void fields(auto& v, Like<EndEvent> auto& e) {
   v.needed("step_high_seconds", e.step_high.value);
   v.needed("message", e.message);
   v("waiting_for_slowest_seconds", e.waiting_for_slowest.value);
+  v("expert_imbalance", e.expert_imbalance);
 }
 
 void fields(auto& v, Like<ErrorEvent> auto& e) {
@@ -178,6 +179,7 @@ void apply(Report& report, const Event& event) {
                    report.step_high = e.step_high;
                    report.message = e.message;
                    report.waiting_for_slowest = e.waiting_for_slowest;
+                   report.expert_imbalance = e.expert_imbalance;
                  },
                  [&](const ErrorEvent& e) { report.message = e.message; }},
       event);
@@ -196,7 +198,7 @@ std::vector<Event> events_of(const Report& report) {
   for (const MemoryTimePoint& point : report.memory_timeline) events.push_back(MemoryPointEvent{point});
   for (const DeviceSample& sample : report.device_samples) events.push_back(DeviceSampleEvent{sample});
   events.push_back(EndEvent{report.step_time, report.step_low, report.step_high, report.message,
-                            report.waiting_for_slowest});
+                            report.waiting_for_slowest, report.expert_imbalance});
   return events;
 }
 

@@ -5,7 +5,8 @@
 //   {"event":"progress","what":"calibrating","done":3,"of":12,"seconds_left":4.1}
 //   {"event":"step","step":1,"loss":4.1,"grad_norm":1.2,"seconds":0.35,"tokens":1024,"tokens_per_s":2925}
 //   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04}
-//   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04,"surprise_nats":2.1}   of a text that is read
+//   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04,"surprise_nats":2.1}   of a text that
+//   is read
 //   {"event":"row",...}  {"event":"memory",...}  {"event":"memory_point",...}
 //   {"event":"checkpoint","step":50,"file":"..."}
 //   {"event":"device_sample","time_seconds":1.2,"sm_clock_mhz":1755,"memory_clock_mhz":2619,"power_w":698.5,
@@ -13,7 +14,7 @@
 //   {"event":"rank_timeline","step":7,"rank":0,"ranks":8,"slots":[{"stage":0,"phase":"forward","micro_batch":0,
 //    "chunk":0,"start_seconds":0,"end_seconds":0.002},...]}
 //   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":"",
-//    "waiting_for_slowest_seconds":...}
+//    "waiting_for_slowest_seconds":...,"expert_imbalance":...}
 //   {"event":"error","message":"...","exit_code":6}
 #pragma once
 #include <string>
@@ -67,6 +68,7 @@ struct EndEvent {
   Seconds step_time, step_low, step_high;
   std::string message;
   Seconds waiting_for_slowest{};
+  double expert_imbalance = 0;
 };
 struct ErrorEvent {
   std::string message;

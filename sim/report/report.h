@@ -132,6 +132,9 @@ struct Report {
   // Predicted training: the part of step_time in which the ranks wait for the slowest of them. Rows and
   // timelines are of a rank of mean speed (cost/stragglers.h).
   Seconds waiting_for_slowest;
+  // Measured, of ranks that divide experts: rows of the busiest one over the mean, in the mean of layers and
+  // passes, as workload.expert_imbalance expects it. 0: not known.
+  double expert_imbalance = 0;
   std::vector<MemoryLine> memory;
   std::vector<MemoryTimePoint> memory_timeline;
   std::vector<StepResult> steps;             // measured training

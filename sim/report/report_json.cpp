@@ -135,6 +135,7 @@ std::string to_json(const Report& report, int indent) {
                   {"step_low_seconds", report.step_low.value},
                   {"step_high_seconds", report.step_high.value},
                   {"waiting_for_slowest_seconds", report.waiting_for_slowest.value},
+                  {"expert_imbalance", report.expert_imbalance},
                   {"message", report.message},
                   {"rows", array_of(report.rows)},
                   {"memory", listed_array(report.memory)},
@@ -159,6 +160,7 @@ Report report_from_json(std::string_view text, const std::string& file) {
   report.step_low = seconds_at(object, "step_low_seconds");
   report.step_high = seconds_at(object, "step_high_seconds");
   report.waiting_for_slowest = {object.number("waiting_for_slowest_seconds", 0)};
+  report.expert_imbalance = object.number("expert_imbalance", 0);
   report.message = object.text("message");
   report.rows = parts(object, "rows", row_from);
   FieldReader reader(object, kReportNumbers);

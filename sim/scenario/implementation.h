@@ -28,7 +28,8 @@ struct QuantisationProfile {
 // Kernels that a plan's operations stand for.
 struct KernelProfile {
   std::string attention;  // whose kernel, as calibrations call it: "FlashAttention2", "cuDNN"
-  // How much longer products and attention take than what calibrations timed; 0: all at the hardware's limits.
+  // How much longer products and attention take than what calibrations timed; 0: all at the hardware's
+  // limits.
   double slower = 1;
   // Times of operations, by kind ("attention_flash"), in multiples of what is named by `attention`; 1 where
   // absent.
@@ -114,6 +115,9 @@ struct ExpertParallelProfile {
   // In fp8 training, tokens on the way to experts and gradients on the way back to them travel in fp8; what
   // is summed on arrival stays as it is.
   bool dispatches_fp8 = false;
+  // Ranks have room for all rows that may come to their experts, however tokens choose; else for
+  // workload.expert_imbalance times the mean.
+  bool room_for_any_choice = false;
 
   bool operator==(const ExpertParallelProfile&) const = default;
 };

@@ -95,6 +95,7 @@ void fields(auto& v, Like<ExpertParallelProfile> auto& p) {
   v("under", p.under);
   v("multiprocessors", p.multiprocessors);
   v("dispatches_fp8", p.dispatches_fp8);
+  v("room_for_any_choice", p.room_for_any_choice);
 }
 
 void fields(auto& v, Like<PipelineProfile> auto& p) {

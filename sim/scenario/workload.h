@@ -66,8 +66,9 @@ struct Workload {
   std::int64_t kv_block = 0;
   std::int64_t weights_group = 0;  // weights that share a scale and a zero of 16 bits each; 0: a whole row
 
-  // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses
-  // and biases of training aim at.
+  // Mixture of experts. Tokens of the busiest device over the mean, as expected: 1 is balanced routing, which
+  // the losses and biases of training aim at. Memory is for so many, unless the implementation has room for
+  // any choice.
   double expert_imbalance = 1;
   // Rows that an expert has places for, over the mean; what is more is dropped, what is less is padding
   // (Fedus et al. 2021, arXiv 2101.03961). 0: none is dropped.

@@ -85,7 +85,6 @@ inline sim::Scenario random_scenario(std::uint32_t seed) {
     if (s.model.has_experts()) {
       strategy.expert_parallel = one_of({1, 2, 2, 4});
       if (strategy.sequence_parallel) strategy.expert_tensor_parallel = one_of({0, 1});
-      s.workload.expert_imbalance = strategy.expert_parallel;  // all tokens may choose one rank's
     }
     if (strategy.zero_stage > 0) strategy.shard_group = one_of({0, 0, 2});
     if (strategy.recompute == sim::Recompute::full) strategy.recompute_interval = one_of({1, 1, 2});

@@ -174,10 +174,27 @@ TEST_CASE("Optimizers of whole tensors train on ranks that divide data, sequence
   CHECK_THROWS_WITH(train_on_ranks(s, settings), contains("strategy.zero_stage is 1, it must be 0"));
 }
 
-TEST_CASE("Experts to whom more rows come than the plan provides for say how many would do") {
+TEST_CASE("Divided experts have room for whatever tokens choose, and a run says how uneven that was") {
+  const TemporaryFolder folder;
+  sim::Model model = tests::small_experts();
+  model.moe.num_experts_per_tok = 1;
+  sim::Scenario s = tests::training(model, 16, 1, 4);
+  s.strategy.data_parallel = s.strategy.expert_parallel = 2;
+  on_node_of_eight(s);
+  const runtime::TrainSettings settings = settings_for(folder);
+  check_equal(s, settings);
+  const double uneven = train_on_ranks(s, settings).expert_imbalance;
+  CHECK(uneven > 1);
+  CHECK(uneven <= 2);  // all on one rank
+  s.strategy.expert_parallel = 1;
+  CHECK(train_on_ranks(s, settings).expert_imbalance == 0);
+}
+
+TEST_CASE("Experts to whom more rows come than the plan provides for say what would do") {
   const TemporaryFolder folder;
   sim::Scenario s = tests::training(tests::small_experts(), 16, 1, 4);
   s.strategy.data_parallel = s.strategy.expert_parallel = 2;
+  s.implementation.expert_parallel.room_for_any_choice = false;
   on_node_of_eight(s);
   CHECK_THROWS_WITH(train_on_ranks(s, settings_for(folder)), contains("workload.expert_imbalance"));
 }
@@ -273,7 +290,6 @@ TEST_CASE(
   s.strategy.tensor_parallel = tensor;
   s.strategy.pipeline_parallel = pipeline;
   s.strategy.data_parallel = s.strategy.expert_parallel = experts;
-  s.workload.expert_imbalance = experts;
   on_node_of_eight(s);
   std::vector<runtime::Generation> ranks(static_cast<std::size_t>(s.strategy.devices()));
   runtime::run_thread_ranks(s.strategy.devices(), [&](runtime::Transport& transport) {

@@ -148,6 +148,27 @@ TEST_CASE("imbalance of experts never makes a step faster, and is none where one
   if (s.strategy.expert_parallel == 1) CHECK(balanced.value == bad.value);
 }
 
+TEST_CASE(
+    "memory with room for any choice is that of all tokens on one rank, whatever imbalance is expected") {
+  Scenario s = test::training(mixtral(2), 64, 1, 4);
+  s.strategy.data_parallel = s.strategy.expert_parallel = 4;
+  const auto peak = [&](bool any_choice, double imbalance) {
+    s.implementation.expert_parallel.room_for_any_choice = any_choice;
+    s.workload.expert_imbalance = imbalance;
+    return plan_memory(make_plan(s), 0, Addresses::none).live_peak;
+  };
+  CHECK(peak(true, 1) == peak(true, 3));
+  CHECK(peak(true, 1) == peak(false, 4));  // two experts a rank, two chosen: each token may have both there
+  CHECK(peak(false, 1) < peak(false, 4));
+  s.implementation.expert_parallel.room_for_any_choice = true;
+  s.workload.expert_imbalance = 1.5;
+  CHECK(check(make_plan(s)).empty());
+  // What is expected decides the work.
+  const Seconds expected = predict(s).step_time;
+  s.implementation.expert_parallel.room_for_any_choice = false;
+  CHECK(predict(s).step_time == expected);
+}
+
 TEST_CASE("model FLOPs do not depend on imbalance, executed FLOPs of experts grow with it") {
   Scenario s = test::training(mixtral(2), 512, 1, 8);
   s.strategy.data_parallel = s.strategy.expert_parallel = 8;
