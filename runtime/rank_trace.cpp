@@ -16,9 +16,9 @@
 namespace runtime {
 namespace {
 
-// What one rank tells of an action.
+// What one rank tells of an operation.
 struct Span {
-  double action = 0, start = 0, end = 0;
+  double action = 0, operation = 0, start = 0, end = 0;
 };
 
 constexpr int kRounds = 8;
@@ -54,6 +54,25 @@ double ahead_of_first(Communicator& communicator) {
   return ahead;
 }
 
+struct OperationRun {
+  std::size_t action = 0, operation = 0;
+  double start = 0, end = 0;
+};
+
+// An action's stamps are those of its block's operations, in their order.
+std::vector<OperationRun> operation_runs(Run& run) {
+  const std::span<const double> stamps = run.executor().stamps();
+  const sim::Program& program = run.executor().program();
+  std::vector<OperationRun> runs;
+  for (const ActionSpan& span : run.executor().action_spans()) {
+    const auto block = static_cast<std::size_t>(program.actions[span.action].block);
+    const std::size_t count = run.plan().blocks[block].operations.size();
+    for (std::size_t i = 0; i < count && runs.size() + 1 < stamps.size(); ++i)
+      runs.push_back({span.action, i, stamps[runs.size()], stamps[runs.size() + 1]});
+  }
+  return runs;
+}
+
 constexpr std::array<std::string_view, sim::kStreams> kStreamNames{"compute",     "collectives",   "sends",
                                                                    "to the host", "from the host", "host"};
 
@@ -64,27 +83,38 @@ const sim::Program& program_of(const sim::Plan& plan, std::int32_t rank) {
 
 }  // namespace
 
-std::vector<TracedAction> gather_trace(Run& run) {
+std::vector<TracedOperation> gather_trace(Run& run) {
   Communicator& communicator = run.communicator();
   const double ahead = ahead_of_first(communicator), began = run.executor().began() - ahead;
   std::vector<Span> own;
-  for (const ActionSpan& span : run.executor().action_spans())
-    own.push_back({static_cast<double>(span.action), began + span.start, began + span.end});
+  for (const OperationRun& one : operation_runs(run))
+    own.push_back({static_cast<double>(one.action), static_cast<double>(one.operation), began + one.start,
+                   began + one.end});
   const auto all = communicator.gather_to_first(std::as_bytes(std::span(own)));
-  std::vector<TracedAction> actions;
+  std::vector<TracedOperation> operations;
   double first = std::numeric_limits<double>::infinity();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     std::vector<Span> spans(all[rank].size() / sizeof(Span));
     if (!spans.empty()) std::memcpy(spans.data(), all[rank].data(), all[rank].size());
     for (const Span& span : spans) {
       first = std::min(first, span.start);
-      actions.push_back(
-          {static_cast<std::int32_t>(rank), static_cast<std::size_t>(span.action), span.start, span.end});
+      operations.push_back({static_cast<std::int32_t>(rank), static_cast<std::size_t>(span.action),
+                            static_cast<std::size_t>(span.operation), span.start, span.end});
     }
   }
-  for (TracedAction& action : actions) {
-    action.start -= first;
-    action.end -= first;
+  for (TracedOperation& operation : operations) {
+    operation.start -= first;
+    operation.end -= first;
+  }
+  return operations;
+}
+
+std::vector<TracedAction> actions_of(const std::vector<TracedOperation>& operations) {
+  std::vector<TracedAction> actions;
+  for (const TracedOperation& one : operations) {
+    if (actions.empty() || actions.back().rank != one.rank || actions.back().action != one.action)
+      actions.push_back({one.rank, one.action, one.start, one.end});
+    actions.back().end = one.end;
   }
   return actions;
 }
@@ -102,6 +132,25 @@ std::vector<sim::RankTimelineEvent> rank_timelines(const sim::Plan& plan,
       times.push_back({begin->action, {begin->start}, {begin->end}});
     const std::int32_t stage = sim::place_of_rank(plan.scenario.strategy, rank).pipeline;
     timelines.push_back({step, rank, ranks, sim::timeline_of(plan, static_cast<std::size_t>(stage), times)});
+  }
+  return timelines;
+}
+
+std::vector<sim::OperationTimelineEvent> operation_timelines(const sim::Plan& plan,
+                                                             const std::vector<TracedOperation>& operations,
+                                                             std::int64_t step, sim::Seconds duration,
+                                                             std::size_t most) {
+  const std::int32_t ranks = plan.scenario.strategy.devices();
+  std::vector<sim::OperationTimelineEvent> timelines;
+  std::vector<sim::RanOperation> times;
+  for (auto begin = operations.begin(); begin != operations.end();) {
+    const std::int32_t rank = begin->rank;
+    times.clear();
+    for (; begin != operations.end() && begin->rank == rank; ++begin)
+      times.push_back({begin->action, begin->operation, {begin->start}, {begin->end}});
+    if (times.size() > most) continue;
+    const auto stage = static_cast<std::size_t>(sim::place_of_rank(plan.scenario.strategy, rank).pipeline);
+    timelines.push_back({step, rank, ranks, duration, sim::operations_of(plan, stage, times)});
   }
   return timelines;
 }

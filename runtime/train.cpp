@@ -41,6 +41,9 @@ constexpr std::size_t kTimedBeforeReplay = 4;
 // A live view gets rows after the first step and then this often.
 constexpr double kRowsEverySeconds = 2;
 constexpr double kRanksEverySeconds = 0.5;
+// Operations are many: of a long run they are told ever less often, a tenth of the time apart.
+constexpr double kOperationsEverySeconds = 2, kOperationsEveryShare = 0.1;
+constexpr std::int64_t kStepsWithMemory = 4;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -166,7 +169,8 @@ class Trainer {
       ++step;
       run_step(step, stop);
       if (writer_) tell_checkpoint(writer_->finished());
-      if (tells_ranks_) tell_ranks(step);
+      if (tells_ranks_) tell_timelines(step, begin);
+      tell_memory(step - done, begin);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       const double now = seconds_between(begin, Clock::now());
       if (now - rows_sent >= kRowsEverySeconds && step < settings_.steps) {
@@ -186,6 +190,7 @@ class Trainer {
     else if (step < settings_.steps)
       report_.message =
           "interrupted after " + std::to_string(step) + " of " + std::to_string(settings_.steps) + " steps";
+    if (settings_.tell_timelines && timed_ == step && told_ != step) tell_timelines(step, begin, true);
     send_rows_of_all();
     write_trace();
     send_timeline();  // once: its points add up in a stream, and the first step's times are no step's
@@ -264,6 +269,8 @@ class Trainer {
       measurements_.add_whole(result.duration.value);
     else
       measurements_.add(std::move(timing), result.duration.value);
+    if (!whole) timed_ = step;
+    duration_ = result.duration;
     emit(sim::StepEvent{result});
     diverged_ = !std::isfinite(result.loss);
   }
@@ -331,14 +338,42 @@ class Trainer {
 
   // By rank 0's clock.
   bool wants_ranks_told() const {
-    return settings_.tell_ranks && !runs_whole() && run_.communicator().rank() == 0 &&
+    return settings_.tell_timelines && !runs_whole() && run_.communicator().rank() == 0 &&
            (!ranks_told_ || seconds_between(*ranks_told_, Clock::now()) >= kRanksEverySeconds);
   }
 
-  void tell_ranks(std::int64_t step) {
+  void tell_timelines(std::int64_t step, Clock::time_point begin, bool last = false) {
     ranks_told_ = Clock::now();
-    const std::vector<TracedAction> actions = gather_trace(run_);
-    for (const sim::RankTimelineEvent& timeline : rank_timelines(run_.plan(), actions, step)) emit(timeline);
+    told_ = step;
+    const std::vector<TracedOperation> operations = gather_trace(run_);
+    for (const sim::RankTimelineEvent& timeline : rank_timelines(run_.plan(), actions_of(operations), step))
+      emit(timeline);
+    const double now = seconds_between(begin, Clock::now());
+    if (!last && now < operations_told_ + std::max(kOperationsEverySeconds, kOperationsEveryShare * now))
+      return;
+    operations_told_ = now;
+    for (const sim::OperationTimelineEvent& timeline :
+         operation_timelines(run_.plan(), operations, step, duration_))
+      emit(timeline);
+  }
+
+  std::vector<sim::MemoryTimePoint> memory_of_step(sim::Step step) {
+    const std::span<const double> stamps = run_.executor().stamps();
+    if (step == sim::Step::later) return measured_timeline(run_.plan(), run_.memory(), stamps);
+    const sim::MemoryPlan first =
+        sim::plan_memory(run_.plan(), run_.memory().program, sim::Addresses::none, step);
+    return measured_timeline(run_.plan(), first, stamps);
+  }
+
+  // What is live while the first steps run: by the plan, at the times at which their operations ran.
+  void tell_memory(std::int64_t step, Clock::time_point begin) {
+    if (!settings_.tell_timelines || settings_.resume || step > kStepsWithMemory || timed_ != step) return;
+    const double end = seconds_between(begin, Clock::now());
+    emit(sim::StepMemoryEvent{step,
+                              {std::max(0.0, end - duration_.value)},
+                              duration_,
+                              run_.device().in_use(),
+                              memory_of_step(step == 1 ? sim::Step::first : sim::Step::later)});
   }
 
   // Over all ranks' tokens. What ranks must agree on after a step goes with it: whether one was asked to
@@ -450,7 +485,7 @@ class Trainer {
 
   void write_trace() {
     if (settings_.trace.empty()) return;
-    const std::vector<TracedAction> actions = gather_trace(run_);
+    const std::vector<TracedAction> actions = actions_of(gather_trace(run_));
     if (run_.communicator().rank() > 0) return;
     std::ofstream file(settings_.trace);
     if (!file) throw InputError(settings_.trace + ": the trace cannot be written there");
@@ -479,6 +514,9 @@ class Trainer {
   bool diverged_ = false, stopped_ = false;
   bool tells_ranks_ = false;  // after the step at hand, on all ranks
   std::optional<Clock::time_point> ranks_told_;
+  double operations_told_ = -kOperationsEverySeconds;  // since training began
+  std::int64_t timed_ = 0, told_ = 0;                  // steps: the last timed one by one, the last told
+  sim::Seconds duration_;                              // of the last step
   std::size_t diverged_rank_ = 0;
   std::size_t tokens_per_micro_batch_ = 0;
   sim::BufferId tokens_, targets_, losses_, norm_, overflow_;

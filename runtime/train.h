@@ -39,7 +39,9 @@ struct TrainSettings {
   // first few, the step's time of the others.
   bool replay = false;
   std::string trace;  // file for a Chrome trace of the last step on all ranks; empty: none
-  bool tell_ranks = false;  // when each rank's passes ran goes out as events, about twice a second
+  // When each rank's passes and operations ran goes out as events, about twice a second and of the last step,
+  // and the memory of the first four steps.
+  bool tell_timelines = false;
   DeviceChoice device;
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
 };

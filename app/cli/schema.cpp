@@ -70,6 +70,12 @@ Json event_schema(const sim::Report& report) {
       sim::CheckpointEvent{50, "checkpoint"},
       sim::DeviceSampleEvent{report.device_samples.front()},
       sim::RankTimelineEvent{7, 0, 8, {sim::TimelineSlot{}}},
+      sim::OperationTimelineEvent{7,
+                                  0,
+                                  8,
+                                  sim::Seconds{0.25},
+                                  {{{"layer.mlp.up.forward", sim::Phase::forward}}, {sim::OperationSpan{}}}},
+      sim::StepMemoryEvent{1, {}, sim::Seconds{0.25}, sim::Bytes{1 << 30}, {report.memory_timeline.front()}},
       sim::EndEvent{report.step_time, report.step_low, report.step_high, ""},
       sim::ErrorEvent{"", 6}};
   Json kinds = Json::array();

@@ -161,7 +161,7 @@ ExitCode train(const TrainFlags& flags) {
   place_here(resolved, settings.device, job.is_first() ? events.sink() : runtime::EventSink(),
              interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
-  settings.tell_ranks = flags.events.stream && ranks > 1;
+  settings.tell_timelines = flags.events.stream || !flags.events.record.empty();
   if (starts_ranks) return start_ranks(ranks, interrupt);
   if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
     settings.slowdown = resolved.calibration->slowdown =

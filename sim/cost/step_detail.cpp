@@ -53,7 +53,46 @@ std::vector<MessageTraffic> traffic_of(const Plan& plan, const PricedPlan& price
   return traffic;
 }
 
+std::size_t count_operations(const Plan& plan) {
+  std::size_t count = 0;
+  for (const Program& program : plan.programs)
+    for (const Action& action : program.actions)
+      count += plan.blocks[static_cast<std::size_t>(action.block)].operations.size();
+  return count;
+}
+
+OperationTimeline predicted_operations(const Plan& plan, const PricedPlan& priced, std::size_t program) {
+  std::vector<RanOperation> times;
+  const ExecutedProgram& executed = priced.expected.programs[program];
+  for (std::size_t a = 0; a < plan.programs[program].actions.size(); ++a) {
+    const std::vector<PricedOperation>& operations = priced.block(program, a).operations;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      // What makes an action longer than its operations, the host or a collective beside it, shows as gaps.
+      const Seconds start = std::min(executed.start[a] + operations[i].start, executed.end[a]);
+      times.push_back({a, i, start, std::min(start + operations[i].price.seconds, executed.end[a])});
+    }
+  }
+  return operations_of(plan, program, times);
+}
+
 }  // namespace
+
+OperationTimeline operations_of(const Plan& plan, std::size_t program, std::span<const RanOperation> times) {
+  OperationTimeline timeline;
+  std::map<std::pair<std::size_t, Phase>, std::int32_t> first_name;  // of a block in a phase
+  for (const RanOperation& time : times) {
+    const Action& a = plan.programs[program].actions[time.action];
+    const Block& block = plan.blocks[static_cast<std::size_t>(a.block)];
+    const auto [name, is_new] = first_name.try_emplace({static_cast<std::size_t>(a.block), a.phase},
+                                                       static_cast<std::int32_t>(timeline.names.size()));
+    if (is_new)
+      for (const Operation& operation : block.operations) timeline.names.push_back({operation.id, a.phase});
+    if (block.operations[time.operation].kind == OpKind::receive) continue;
+    timeline.spans.push_back({name->second + static_cast<std::int32_t>(time.operation), a.layer,
+                              a.micro_batch, a.stream, time.start, time.end});
+  }
+  return timeline;
+}
 
 std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
                                       std::span<const RanAction> times) {
@@ -97,9 +136,12 @@ std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& ha
 }
 
 StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration,
-                       std::size_t memory_points) {
+                       std::size_t memory_points, std::size_t most_operations) {
   const PricedPlan priced = price_plan(plan, hardware, calibration);
-  StepDetail detail{slots_of(plan, priced), {}, {}, traffic_of(plan, priced)};
+  StepDetail detail{slots_of(plan, priced), {}, {}, traffic_of(plan, priced), {}};
+  if (count_operations(plan) <= most_operations)
+    for (std::size_t p = 0; p < plan.programs.size(); ++p)
+      detail.operations.push_back(predicted_operations(plan, priced, p));
   std::size_t fullest = 0;
   Bytes peak;
   plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {

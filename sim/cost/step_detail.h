@@ -7,6 +7,7 @@
 
 #include "sim/cost/calibration.h"
 #include "sim/plan/plan.h"
+#include "sim/report/operation_timeline.h"
 #include "sim/report/report.h"
 
 namespace sim {
@@ -19,6 +20,13 @@ struct RanAction {
 // What a program's actions, in the order in which they ran, make of its stage's time.
 std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
                                       std::span<const RanAction> times);
+
+// When an operation of a program's action ran.
+struct RanOperation {
+  std::size_t action = 0, operation = 0;  // the latter of the action's block
+  Seconds start, end;
+};
+OperationTimeline operations_of(const Plan& plan, std::size_t program, std::span<const RanOperation> times);
 
 // By stage, then time; slots of a stage do not overlap.
 std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
@@ -41,9 +49,11 @@ struct StepDetail {
   std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over a step but the first
   std::vector<MemoryTimePoint> first_step;  // of the fullest stage: what is made once is not there yet
   std::vector<MessageTraffic> traffic;      // by stage, in the order of the plan's blocks
+  // Of each stage; empty where the step has more than `most_operations`, which nobody would look at one by one.
+  std::vector<OperationTimeline> operations;
 };
 // At most `memory_points` a stage, each the fullest moment of its interval.
 StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr,
-                       std::size_t memory_points = 1000);
+                       std::size_t memory_points = 1000, std::size_t most_operations = 50'000);
 
 }  // namespace sim

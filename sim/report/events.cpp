@@ -38,6 +38,29 @@ void fields(auto& v, Like<RankTimelineEvent> auto& e) {
   v.needed("slots", e.slots);
 }
 
+void fields(auto& v, Like<OperationName> auto& name) {
+  v.needed("id", name.id);
+  v.needed_word("phase", name.phase, phase_from_name, kPhases);
+}
+
+void fields(auto& v, Like<OperationSpan> auto& span) {
+  v.needed("name", span.name);
+  v.needed("layer", span.layer);
+  v.needed("micro_batch", span.micro_batch);
+  v("stream", span.stream);
+  v.needed("start_seconds", span.start.value);
+  v.needed("end_seconds", span.end.value);
+}
+
+void fields(auto& v, Like<OperationTimelineEvent> auto& e) {
+  v.needed("step", e.step);
+  v.needed("rank", e.rank);
+  v.needed("ranks", e.ranks);
+  v.needed("step_seconds", e.duration.value);
+  v.needed("names", e.timeline.names);
+  v.needed("spans", e.timeline.spans);
+}
+
 void fields(auto& v, Like<EndEvent> auto& e) {
   v.needed("step_seconds", e.step_time.value);
   v.needed("step_low_seconds", e.step_low.value);
@@ -66,6 +89,37 @@ Json named(std::string_view event, const Json& fields) {
   return json;
 }
 
+Json json_of(const StepMemoryEvent& e) {
+  Json points = Json::array();
+  for (const MemoryTimePoint& point : e.points) points.push_back(sim::json_of(point));
+  return {{"event", "step_memory"},         {"step", e.step},
+          {"begin_seconds", e.begin.value}, {"step_seconds", e.duration.value},
+          {"in_use_bytes", e.in_use.value}, {"points", std::move(points)}};
+}
+
+StepMemoryEvent step_memory_from(JsonObject& object) {
+  StepMemoryEvent e{object.integer("step"),
+                    {object.number("begin_seconds")},
+                    {object.number("step_seconds")},
+                    {object.integer("in_use_bytes")},
+                    {}};
+  for (JsonObject& point : object.objects("points")) {
+    e.points.push_back(memory_time_point_from(point));
+    point.finish();
+  }
+  return e;
+}
+
+// Spans name one of the names.
+OperationTimelineEvent operation_timeline_from(JsonObject& object) {
+  auto e = struct_from<OperationTimelineEvent>(object, kReportNumbers);
+  for (const OperationSpan& span : e.timeline.spans)
+    if (span.name < 0 || static_cast<std::size_t>(span.name) >= e.timeline.names.size())
+      object.fail("spans", "must each have a name below " + std::to_string(e.timeline.names.size()) +
+                               ", as many as there are");
+  return e;
+}
+
 Json json_of(const Event& event) {
   return std::visit(
       Overloaded{
@@ -90,6 +144,10 @@ Json json_of(const Event& event) {
           [](const CheckpointEvent& e) { return named("checkpoint", FieldWriter::object_of(e)); },
           [](const DeviceSampleEvent& e) { return named("device_sample", FieldWriter::object_of(e.sample)); },
           [](const RankTimelineEvent& e) { return named("rank_timeline", FieldWriter::object_of(e)); },
+          [](const OperationTimelineEvent& e) {
+            return named("operation_timeline", FieldWriter::object_of(e));
+          },
+          [](const StepMemoryEvent& e) { return json_of(e); },
           [](const EndEvent& e) { return named("end", FieldWriter::object_of(e)); },
           [](const ErrorEvent& e) { return named("error", FieldWriter::object_of(e)); }},
       event);
@@ -117,11 +175,13 @@ Event event_from(JsonObject& object) {
   if (kind == "checkpoint") return struct_from<CheckpointEvent>(object, kAnyNumbers);
   if (kind == "device_sample") return DeviceSampleEvent{struct_from<DeviceSample>(object, kReportNumbers)};
   if (kind == "rank_timeline") return struct_from<RankTimelineEvent>(object, kReportNumbers);
+  if (kind == "operation_timeline") return operation_timeline_from(object);
+  if (kind == "step_memory") return step_memory_from(object);
   if (kind == "end") return struct_from<EndEvent>(object, kAnyNumbers);
   if (kind == "error") return struct_from<ErrorEvent>(object, kAnyNumbers);
   object.fail("event",
               "must be one of begin, progress, step, token, row, memory, memory_point, checkpoint, "
-              "device_sample, rank_timeline, end, error, but is \"" +
+              "device_sample, rank_timeline, operation_timeline, step_memory, end, error, but is \"" +
                   kind + "\"");
 }
 
@@ -172,7 +232,8 @@ void apply(Report& report, const Event& event) {
                  [&](const MemoryPointEvent& e) { report.memory_timeline.push_back(e.point); },
                  [](const CheckpointEvent&) {},
                  [&](const DeviceSampleEvent& e) { report.device_samples.push_back(e.sample); },
-                 [](const RankTimelineEvent&) {},
+                 [](const RankTimelineEvent&) {}, [](const OperationTimelineEvent&) {},
+                 [](const StepMemoryEvent&) {},
                  [&](const EndEvent& e) {
                    report.step_time = e.step_time;
                    report.step_low = e.step_low;

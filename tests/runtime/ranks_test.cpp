@@ -336,7 +336,7 @@ TEST_CASE(
         const auto rank = static_cast<std::size_t>(transport.rank());
         planned[rank] = run.memory().arena;
         touched[rank] = run.executor().arena().high_water();
-        std::vector<runtime::TracedAction> actions = runtime::gather_trace(run);
+        std::vector<runtime::TracedAction> actions = runtime::actions_of(runtime::gather_trace(run));
         if (rank == 0) trace = std::move(actions);
       });
       CHECK(touched == planned);
@@ -418,7 +418,7 @@ TEST_CASE(
   const TemporaryFolder folder;
   runtime::TrainSettings settings = settings_for(folder);
   settings.steps = 2;
-  settings.tell_ranks = true;
+  settings.tell_timelines = true;
   sim::Model model = tests::small_llama();
   model.num_hidden_layers = 4;
   sim::Scenario s = tests::training(model, 16, 1, 8);
@@ -446,6 +446,56 @@ TEST_CASE(
       return all;
     };
     CHECK(passes(slots) == passes(planned));
+  }
+}
+
+TEST_CASE(
+    "a run tells each operation of a step as its plan orders them, and the memory of its first four steps") {
+  const TemporaryFolder folder;
+  runtime::TrainSettings settings = settings_for(folder);
+  settings.steps = 5;
+  settings.tell_timelines = true;
+  const sim::Scenario s = tests::training(tests::small_llama(), 16, 1, 2);
+  std::vector<sim::OperationTimelineEvent> told;
+  std::vector<sim::StepMemoryEvent> memory;
+  std::vector<sim::StepResult> steps;
+  runtime::train(s, tests::drawn(s.model), settings,
+                 [&](const sim::Event& event) {
+                   if (const auto* one = std::get_if<sim::OperationTimelineEvent>(&event))
+                     told.push_back(*one);
+                   if (const auto* one = std::get_if<sim::StepMemoryEvent>(&event)) memory.push_back(*one);
+                   if (const auto* one = std::get_if<sim::StepEvent>(&event)) steps.push_back(one->step);
+                 },
+                 {});
+  REQUIRE(!told.empty());
+  CHECK(told.back().step == settings.steps);
+  const sim::OperationTimeline& last = told.back().timeline;
+  const sim::Plan plan = sim::make_plan(s);
+  std::vector<std::string> planned;
+  for (const sim::Action& action : plan.programs.front().actions)
+    for (const sim::Operation& operation : plan.blocks[static_cast<std::size_t>(action.block)].operations)
+      planned.push_back(std::string(sim::name(action.phase)) + operation.id);
+  REQUIRE(last.spans.size() == planned.size());
+  double before = 0;
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    const sim::OperationSpan& span = last.spans[i];
+    const sim::OperationName& name = last.names[static_cast<std::size_t>(span.name)];
+    CHECK(std::string(sim::name(name.phase)) + name.id == planned[i]);
+    CHECK(span.start.value >= before);
+    CHECK(span.end >= span.start);
+    before = span.end.value;
+  }
+  CHECK(before <= told.back().duration.value);
+
+  REQUIRE(memory.size() == 4);
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    CHECK(memory[i].step == static_cast<std::int64_t>(i) + 1);
+    CHECK(memory[i].duration == steps[i].duration);
+    CHECK(memory[i].in_use.value > 0);
+    if (i > 0) CHECK(memory[i].begin.value >= (memory[i - 1].begin + memory[i - 1].duration).value * 0.999);
+    sim::Bytes peak;
+    for (const sim::MemoryTimePoint& point : memory[i].points) peak = std::max(peak, sim::total(point.bytes));
+    if (i > 0) CHECK(peak == sim::plan_memory(plan).live_peak);
   }
 }
 
