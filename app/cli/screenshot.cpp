@@ -12,6 +12,7 @@
 #include "app/cli/report_output.h"
 #include "app/cli/scenario_flags.h"
 #include "app/gui/desktop.h"
+#include "runtime/error.h"
 #include "sim/scenario/fields.h"
 
 namespace app::cli {
@@ -49,6 +50,14 @@ std::string field_path(const std::string& flag, const std::string& words) {
       fmt::format("{} is a field of a scenario, as seq_len or strategy.recompute, not \"{}\"", flag, words));
 }
 
+// From its beginning on.
+std::vector<sim::Event> events_of_run(const std::string& file) {
+  std::vector<sim::Event> events = read_events(file);
+  if (events.empty() || !std::holds_alternative<sim::BeginEvent>(events.front()))
+    throw runtime::InputError(file + " does not begin with the event of a run's beginning, \"begin\"");
+  return events;
+}
+
 ExitCode screenshot(const ScreenshotFlags& flags) {
   const InterruptSignals interrupt;
   EventOutput events({});
@@ -57,13 +66,14 @@ ExitCode screenshot(const ScreenshotFlags& flags) {
   if (!options.panel.empty() && std::find(panels.begin(), panels.end(), options.panel) == panels.end())
     throw UsageError(fmt::format("--panel is one of {}, not \"{}\"", fmt::join(panels, ", "), options.panel));
   options.tables.assign(flags.tables.begin(), flags.tables.end());
-  for (const std::string& file : flags.measured) options.measured.push_back(read_report(file));
+  for (const std::string& file : flags.measured) options.measured.push_back(events_of_run(file));
   const bool says_scenario = flags.scenario.model || flags.scenario.scenario;
   if (says_scenario)
     options.scenario = resolve_for_prediction(flags.scenario, events.sink(), interrupt.stop()).scenario;
   else
-    options.scenario =
-        options.measured.empty() ? default_scenario() : options.measured.front().source.scenario;
+    options.scenario = options.measured.empty()
+                           ? default_scenario()
+                           : std::get<sim::BeginEvent>(options.measured.front().front()).source.scenario;
   write_screenshot(options, flags.out);
   fmt::print("{}\n", flags.out);
   return ExitCode::fine;

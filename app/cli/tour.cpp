@@ -243,7 +243,7 @@ class Tour {
   void draw() {
     ScreenshotOptions options;
     options.scenario = measured_.front().source.scenario;
-    options.measured = measured_;
+    for (const sim::Report& report : measured_) options.measured.push_back(sim::events_of(report));
     EventOutput events({});
     try {
       const std::vector<std::string> panels = panel_names();

@@ -66,7 +66,7 @@ void draw_frames(const ScreenshotOptions& options, const Backend& frame, const D
   gui::Shell shell(
       {options.scenario, "", {}, {}}, settings, [] {}, true);
   for (const std::filesystem::path& table : options.tables) shell.open(table);
-  for (const sim::Report& report : options.measured) shell.show_measured(report);
+  for (const std::vector<sim::Event>& run : options.measured) shell.show_measured(run);
   shell.view().maximised = options.panel;
   auto& sweep = shell.panels().state<gui::SweepState>();
   sweep.field = options.sweep;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/report/report.h"
+#include "sim/report/events.h"
 #include "sim/scenario/scenario.h"
 
 namespace app {
@@ -44,7 +44,8 @@ int run_desktop(const DesktopOptions& options);
 
 struct ScreenshotOptions {
   sim::Scenario scenario;
-  std::vector<sim::Report> measured;  // shown in the live and compare panels as if their runs had just ended
+  // Runs, each from its beginning on: shown as if they had just ended.
+  std::vector<std::vector<sim::Event>> measured;
   std::vector<std::filesystem::path> tables;  // of measurements, for the validation panel
   std::string panel;                          // one of panel_names(), or "" for the whole desktop
   int width = 1600, height = 1000;            // pixels

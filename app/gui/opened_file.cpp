@@ -26,7 +26,7 @@ OpenedFile read_opened(const std::filesystem::path& file) {
   const std::string ending = file.extension().string();
   if (std::filesystem::is_directory(file) || ending == ".gguf")
     return runtime::open_model(file.string()).model;
-  if (ending == ".ndjson") return cli::read_report(file.string());
+  if (ending == ".ndjson") return cli::read_events(file.string());
   const bool is_export = ending == ".png" || ending == ".svg" || ending == ".html";
   if (ending != ".json" && !is_export) return {};
   const std::string text = text_of(file);
@@ -38,7 +38,7 @@ OpenedFile read_opened(const std::filesystem::path& file) {
   const nlohmann::json json =
       sim::nested_too_deep(text) ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
-  if (has("report") || has("rows")) return cli::read_report(file.string());
+  if (has("report") || has("rows")) return cli::read_events(file.string());
   if (has("model_type") || has("architectures"))
     return sim::model_from_hugging_face_config(text, file.string());
   return sim::scenario_from_json(text, file.string());

@@ -132,8 +132,8 @@ void Shell::follow_document() {
   places_.follow(std::move(question));
 }
 
-void Shell::show_measured(const sim::Report& report) {
-  runs_.show(report, [this](const sim::Source& source) {
+void Shell::show_measured(std::span<const sim::Event> events) {
+  runs_.show(events, [this](const sim::Source& source) {
     const auto known = calibrations_.of(source.scenario.hardware);
     std::optional<sim::Calibration> then;
     if (known) (then = *known)->slowdown = source.slowdown;
@@ -150,8 +150,8 @@ void Shell::open(const std::filesystem::path& file) {
       // A picture is not written over by Save.
       open_in_tab("Open " + name, as_of_now(std::move(*scenario)),
                   is_export ? std::filesystem::path() : file);
-    } else if (const auto* report = std::get_if<sim::Report>(&opened)) {
-      show_measured(*report);
+    } else if (const auto* events = std::get_if<std::vector<sim::Event>>(&opened)) {
+      show_measured(*events);
       toast_.say("Shown as a run: " + name + ".");
     } else if (const auto* model = std::get_if<sim::Model>(&opened)) {
       sim::Scenario next = document().scenario();

@@ -43,7 +43,8 @@ class Shell {
   std::size_t frames_drawn() const { return frames_drawn_; }
 
   // As if its run had just ended.
-  void show_measured(const sim::Report& report);
+  void show_measured(const sim::Report& report) { show_measured(sim::events_of(report)); }
+  void show_measured(std::span<const sim::Event> events);
   // A scenario or a model becomes the document's, a report is shown as a run, and other files go to the panel
   // that takes them: tables of measurements.
   void open(const std::filesystem::path& file);
@@ -87,6 +88,8 @@ class Shell {
   // The file is the first of the recent ones, in the menu File.
   void remember(const std::filesystem::path& file);
   void list_recent_files();
+  // Without paths, which are nobody else's business.
+  std::string bug_report() const;
   // Back to the desktop as it was.
   void end_presentation();
   void pin(std::shared_ptr<const sim::Report> report);

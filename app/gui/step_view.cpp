@@ -93,6 +93,9 @@ StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
                          [](const sim::TimelineSlot& slot, int s) { return slot.stage < s; }) -
         view.slots.begin()));
   for (const sim::TimelineSlot& slot : view.slots) view.duration = std::max(view.duration, slot.end);
+  if (!detail.operations.empty())
+    view.operations = std::make_shared<const RankOperations>(
+        RankOperations{0, std::move(detail.operations), view.duration});
   view.bubble = sim::bubble_of(view.slots, plan.scenario.strategy.schedule);
   for (int stage = 0; stage < view.stages; ++stage) {
     std::vector<sim::Bytes>& live = view.live.emplace_back();

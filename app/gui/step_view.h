@@ -2,10 +2,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "app/gui/jobs/run_state.h"
 #include "sim/cost/bubble.h"
 #include "sim/cost/step_detail.h"
 
@@ -44,6 +46,7 @@ struct StepView {
   std::vector<std::vector<sim::Bytes>> live;              // all classes of `memory`
   std::vector<sim::MessageTraffic> traffic;
   std::vector<MessageCurve> curves;  // one for each kind and group in the traffic
+  std::shared_ptr<const RankOperations> operations;  // of each stage; null: too many to look at
   std::optional<sim::Bubble> bubble;
   int fullest_stage = 0;
   sim::Bytes peak;           // of the fullest stage

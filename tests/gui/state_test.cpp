@@ -113,7 +113,7 @@ TEST_CASE("a replayed report has the run's rows, its steps as series, and joins 
   RunState state(sim::Task::train, [](const sim::Source& source) {
     return std::make_shared<const sim::Report>(sim::predict(source.scenario));
   });
-  state.replay(report);
+  state.replay(sim::events_of(report));
   const auto view = state.view();
   CHECK(view->phase == RunPhase::ended);
   CHECK(view->loss.size() == 5);

@@ -143,10 +143,12 @@ bool Runs::active() const {
   return std::any_of(runs_.begin(), runs_.end(), [](const auto& run) { return !run.second->ended(); });
 }
 
-void Runs::show(const sim::Report& report, const PredictFor& predict) {
-  const sim::Task task = report.source.scenario.workload.task;
+void Runs::show(std::span<const sim::Event> events, const PredictFor& predict) {
+  const auto* const begin = events.empty() ? nullptr : std::get_if<sim::BeginEvent>(&events.front());
+  if (!begin) throw std::runtime_error("A run's events begin with \"begin\"; these do not.");
+  const sim::Task task = begin->source.scenario.workload.task;
   RunState state(task, predict);
-  state.replay(report);
+  state.replay(events);
   runs_.erase(task);
   shown_[task] = state.view();
   if (shown_[task]->measured) history_.add(shown_[task]->measured);

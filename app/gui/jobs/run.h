@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -80,8 +81,9 @@ class Runs {
   void play(const std::filesystem::path& recording, sim::Task task);
   void stop();
   bool active() const;
-  // A report that was measured elsewhere, as if its run had just ended.
-  void show(const sim::Report& report, const PredictFor& predict);
+  // The events of a run elsewhere, as if it had just ended. Throws std::runtime_error where they do not begin
+  // with its beginning.
+  void show(std::span<const sim::Event> events, const PredictFor& predict);
 
   // Takes over what is new: once a frame.
   void poll();

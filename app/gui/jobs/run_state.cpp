@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::size_t kLogLines = 500;
 
+// As many as a run here starts; a file may say anything.
+bool is_rank(std::int32_t rank, std::int32_t ranks) {
+  constexpr std::int32_t kMostRanks = 4096;
+  return ranks >= 1 && ranks <= kMostRanks && rank >= 0 && rank < ranks;
+}
+
 template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
@@ -62,6 +68,8 @@ void RunState::apply(const sim::Event& event) {
                  },
                  [this](const sim::DeviceSampleEvent&) { rows_changed(); },
                  [this](const sim::RankTimelineEvent& e) { rank_timeline(e); },
+                 [this](const sim::OperationTimelineEvent& e) { operation_timeline(e); },
+                 [this](const sim::StepMemoryEvent& e) { step_memory(e); },
                  [this](const sim::EndEvent& e) {
                    rows_changed();
                    view_.message = e.message;
@@ -120,9 +128,7 @@ void RunState::token(const sim::TokenResult& token) {
 }
 
 void RunState::rank_timeline(const sim::RankTimelineEvent& event) {
-  // As many as a run here starts; a file may say anything.
-  constexpr std::int32_t kMostRanks = 4096;
-  if (event.ranks < 1 || event.ranks > kMostRanks || event.rank < 0 || event.rank >= event.ranks) return;
+  if (!is_rank(event.rank, event.ranks)) return;
   if (coming_.step != event.step || coming_.of_rank.size() != static_cast<std::size_t>(event.ranks)) {
     coming_ = {
         event.step, std::vector<std::vector<sim::TimelineSlot>>(static_cast<std::size_t>(event.ranks)), {}};
@@ -131,6 +137,29 @@ void RunState::rank_timeline(const sim::RankTimelineEvent& event) {
   coming_.of_rank[static_cast<std::size_t>(event.rank)] = event.slots;
   for (const sim::TimelineSlot& slot : event.slots) coming_.duration = std::max(coming_.duration, slot.end);
   if (++told_ranks_ == event.ranks) view_.tracks = std::make_shared<const RankTracks>(coming_);
+}
+
+void RunState::operation_timeline(const sim::OperationTimelineEvent& event) {
+  if (!is_rank(event.rank, event.ranks)) return;
+  RankOperations& coming = coming_operations_;
+  const auto ranks = static_cast<std::size_t>(event.ranks);
+  if (coming.step != event.step || coming.of_rank.size() != ranks) {
+    coming = {event.step, std::vector<sim::OperationTimeline>(ranks), event.duration};
+    told_operations_ = 0;
+  }
+  coming.of_rank[static_cast<std::size_t>(event.rank)] = event.timeline;
+  for (const sim::OperationSpan& span : event.timeline.spans)
+    coming.duration = std::max(coming.duration, span.end);
+  if (++told_operations_ == event.ranks) view_.operations = std::make_shared<const RankOperations>(coming);
+}
+
+void RunState::step_memory(const sim::StepMemoryEvent& event) {
+  // A run tells of four; a file may hold any number.
+  constexpr std::size_t kMostSteps = 16;
+  auto steps = view_.first_steps ? *view_.first_steps : std::vector<sim::StepMemoryEvent>{};
+  if (steps.size() >= kMostSteps) return;
+  steps.push_back(event);
+  view_.first_steps = std::make_shared<const std::vector<sim::StepMemoryEvent>>(std::move(steps));
 }
 
 void RunState::stopping() {
@@ -153,18 +182,9 @@ void RunState::ended(int exit_code, const std::string& message) {
                                         : "ended with exit code " + std::to_string(exit_code));
 }
 
-void RunState::replay(const sim::Report& report) {
-  const bool train = report.source.scenario.workload.task == sim::Task::train;
-  apply(sim::BeginEvent{report.source,
-                        static_cast<std::int64_t>(train ? report.steps.size() : report.tokens.size())});
-  for (const sim::Row& row : report.rows) apply(sim::RowEvent{row});
-  for (const sim::MemoryLine& line : report.memory) apply(sim::MemoryEvent{line});
-  for (const sim::MemoryTimePoint& point : report.memory_timeline) apply(sim::MemoryPointEvent{point});
-  for (const sim::StepResult& result : report.steps) apply(sim::StepEvent{result});
-  for (const sim::TokenResult& result : report.tokens) apply(sim::TokenEvent{result});
-  for (const sim::DeviceSample& sample : report.device_samples) apply(sim::DeviceSampleEvent{sample});
-  apply(sim::EndEvent{report.step_time, report.step_low, report.step_high, report.message});
-  ended(0, report.message);
+void RunState::replay(std::span<const sim::Event> events) {
+  for (const sim::Event& event : events) apply(event);
+  ended(0, view_.message);
 }
 
 void RunState::note(LogLine::Kind kind, std::string text) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,13 @@ struct RankTracks {
   sim::Seconds duration;  // until the last of them ended
 };
 
+// A step's operations on each rank.
+struct RankOperations {
+  std::int64_t step = 0;
+  std::vector<sim::OperationTimeline> of_rank;
+  sim::Seconds duration;  // of the step, with what the host does around its operations
+};
+
 struct RunView {
   RunPhase phase = RunPhase::none;
   sim::Task task = sim::Task::train;
@@ -38,6 +46,8 @@ struct RunView {
   std::shared_ptr<const sim::Comparison> comparison;   // of the two, once rows have been measured
   Series loss, gradient_norm, tokens_per_second, mfu;  // over steps; of a generation over tokens (no loss)
   std::shared_ptr<const RankTracks> tracks;  // of the newest step that all ranks told of; null: none
+  std::shared_ptr<const RankOperations> operations;                       // the same
+  std::shared_ptr<const std::vector<sim::StepMemoryEvent>> first_steps;  // of training; null: not told
   std::string text;                                    // generated so far
   sim::Seconds time_to_first_token;                    // 0: not yet
   std::int64_t done = 0, planned = 0;                  // steps or tokens
@@ -64,8 +74,8 @@ class RunState {
   void apply(const sim::Event& event);
   void stopping();
   void ended(int exit_code, const std::string& message);
-  // A report that was measured elsewhere, as if its run had just ended.
-  void replay(const sim::Report& report);
+  // All events of a run at once, which has ended.
+  void replay(std::span<const sim::Event> events);
 
   std::shared_ptr<const RunView> view() const;
 
@@ -74,6 +84,8 @@ class RunState {
   void step(const sim::StepResult& step);
   void token(const sim::TokenResult& token);
   void rank_timeline(const sim::RankTimelineEvent& event);
+  void operation_timeline(const sim::OperationTimelineEvent& event);
+  void step_memory(const sim::StepMemoryEvent& event);
   void rows_changed() { rows_are_new_ = true; }
   void note(LogLine::Kind kind, std::string text);
   // The report, the comparison and the view's link to them are remade only when rows or memory changed.
@@ -83,8 +95,10 @@ class RunState {
   sim::Report report_;
   mutable RunView view_;
   mutable bool rows_are_new_ = false;
-  RankTracks coming_;            // until all ranks have told
-  std::int32_t told_ranks_ = 0;  // of it
+  // Until all ranks have told, and how many have.
+  RankTracks coming_;
+  RankOperations coming_operations_;
+  std::int32_t told_ranks_ = 0, told_operations_ = 0;
   double seconds_so_far_ = 0;
 };
 

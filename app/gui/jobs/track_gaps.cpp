@@ -108,4 +108,42 @@ std::vector<TrackGap> gaps_of(const RankTracks& tracks, double least_share) {
   return gaps;
 }
 
+std::vector<TrackGap> gaps_of(const RankOperations& operations, const RankTracks* tracks,
+                              double least_share) {
+  const std::vector<TrackGap> of_passes = tracks ? gaps_of(*tracks, 0) : std::vector<TrackGap>{};
+  // The wait between passes that most of a gap lies in; empty: none.
+  const auto waits_for = [&](std::size_t rank, sim::Seconds begin, sim::Seconds end) -> std::string {
+    for (const TrackGap& gap : of_passes)
+      if (gap.rank == rank && std::min(gap.end, end) - std::max(gap.begin, begin) > (end - begin) * 0.5)
+        return gap.why;
+    return {};
+  };
+  const sim::Seconds least = operations.duration * least_share;
+  std::vector<TrackGap> gaps;
+  for (std::size_t rank = 0; rank < operations.of_rank.size(); ++rank) {
+    const sim::OperationTimeline& timeline = operations.of_rank[rank];
+    std::vector<const sim::OperationSpan*> spans;
+    for (const sim::OperationSpan& span : timeline.spans) spans.push_back(&span);
+    std::stable_sort(spans.begin(), spans.end(),
+                     [](const auto* a, const auto* b) { return a->start < b->start; });
+    sim::Seconds now;
+    for (const sim::OperationSpan* span : spans) {
+      if (span->start - now > least) {
+        std::string why = waits_for(rank, now, span->start);
+        if (why.empty()) why = "the host, before " + timeline.names[static_cast<std::size_t>(span->name)].id;
+        gaps.push_back({rank, now, span->start, std::move(why)});
+      }
+      now = std::max(now, span->end);
+    }
+    if (!spans.empty() && operations.duration - now > least) {
+      std::string why = waits_for(rank, now, operations.duration);
+      if (why.empty()) why = "the host: the batch, the loss, the report";
+      gaps.push_back({rank, now, operations.duration, std::move(why)});
+    }
+  }
+  std::stable_sort(gaps.begin(), gaps.end(),
+                   [](const TrackGap& a, const TrackGap& b) { return a.length() > b.length(); });
+  return gaps;
+}
+
 }  // namespace app::gui

@@ -20,4 +20,9 @@ struct TrackGap {
 // that ended within the gap; the optimizer waits for the rank whose passes end last, with which it reduces.
 std::vector<TrackGap> gaps_of(const RankTracks& tracks, double least_share = 0.01);
 
+// Between the operations of each rank, on all its streams together. `tracks`, where there are any, say what a
+// rank waited for; a step's host works before its first and behind its last operation.
+std::vector<TrackGap> gaps_of(const RankOperations& operations, const RankTracks* tracks,
+                              double least_share = 0.002);
+
 }  // namespace app::gui

@@ -19,6 +19,7 @@ namespace {
 enum class MemoryTab { ledger, timeline, peak };
 struct MemoryState {
   MemoryTab tab = MemoryTab::ledger;  // where there is room for one part alone
+  double supposed = 0;                // bytes of a device, where its line was dragged; 0: the device's own
 };
 
 using Categories = std::array<double, kMemoryCategories>;  // bytes
@@ -130,11 +131,13 @@ std::vector<LegendEntry> legend_of(const Look& look, const Categories& shown) {
   return entries;
 }
 
-void draw_ledgers(const PanelContext& context, ImVec2 size) {
+void draw_ledgers(const ContextWith<MemoryState>& context, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
   std::vector<Ledger> rows = ledgers(context);
-  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
+  const double own_capacity = static_cast<double>(context.scenario.hardware.memory.value);
+  double& supposed = context.state.supposed;
+  const double capacity = supposed > 0 ? supposed : own_capacity;
   Categories shown{};
   double greatest = 0;
   float label_width = 0;
@@ -157,19 +160,20 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   }
   label_width = std::min(label_width, size.x * 0.3f);
   // A device far larger than what is in it would make every bar a hair: then it is named, not drawn.
-  const bool capacity_in_view = capacity <= 5 * greatest;
+  const bool capacity_in_view = own_capacity <= 5 * greatest;
   const float total_width = text_size_of(look, TextRole::number, "000.0 GiB").x + look.px(12);
   const float plot_width = size.x - label_width - look.px(12);
-  const double widest = capacity_in_view ? std::max(capacity, greatest) : greatest;
+  // The scale stays as it is while the line is dragged.
+  const double widest = capacity_in_view ? std::max(own_capacity, greatest) : greatest;
   // The longest bar leaves room for its total; so does the capacity, where its line would go through one.
   const double without_total = std::max(0.2, 1.0 - static_cast<double>(total_width / plot_width));
   const bool crosses = capacity_in_view && std::any_of(rows.begin(), rows.end(), [&](const Ledger& row) {
-                         return row.total <= capacity && row.total > capacity * without_total * 0.95;
+                         return row.total <= own_capacity && row.total > own_capacity * without_total * 0.95;
                        });
   const double range =
-      std::max(widest * 1.02, (crosses ? std::max(greatest, capacity) : greatest) / without_total);
+      std::max(widest * 1.02, (crosses ? std::max(greatest, own_capacity) : greatest) / without_total);
   // The capacity is read off the same axis, so it has a say in the unit where it is drawn.
-  const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(greatest, capacity) : greatest);
+  const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(greatest, own_capacity) : greatest);
   const Scale scale{begin.x + label_width + look.px(12), begin.x + size.x, range};
 
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -195,9 +199,14 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
     draw_stack(context, rows[i], scale, unit, std::floor(top + inset), std::floor(top + row_height - inset),
                capacity);
   }
-  const std::string capacity_text = capacity_in_view ? unit.text(capacity)
-                                                     : sim::format(context.scenario.hardware.memory) +
-                                                           " of memory, far to the right \u2192";
+  const auto that_fit =
+      std::count_if(rows.begin(), rows.end(), [&](const Ledger& row) { return row.total <= capacity; });
+  const std::string capacity_text =
+      supposed > 0 ? "a device of " + unit.text(supposed) + ": " + sim::format_count(that_fit) + " of " +
+                         sim::format_count(std::ssize(rows)) + " fit"
+      : capacity_in_view
+          ? unit.text(capacity)
+          : sim::format(context.scenario.hardware.memory) + " of memory, far to the right \u2192";
   if (capacity_in_view) {
     const float x = std::floor(scale.at(capacity));
     list->AddRectFilled({x - line / 2, rows_top - look.px(2)},
@@ -207,6 +216,22 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
               {0.5f, 0});
   } else {
     draw_text(list, look, TextRole::caption, {scale.end, begin.y}, c.mute, capacity_text, {1, 0});
+  }
+  if (capacity_in_view) {
+    const float grip = look.px(5);
+    ImGui::SetCursorScreenPos({scale.at(capacity) - grip, rows_top});
+    ImGui::InvisibleButton("capacity", {2 * grip, rows_bottom - rows_top});
+    if (ImGui::IsItemHovered() || ImGui::IsItemActive()) ImGui::SetMouseCursor(ImGuiMouseCursor_ResizeEW);
+    if (ImGui::IsItemHovered() && !ImGui::IsItemActive())
+      ImGui::SetTooltip(
+          "Drag: what would fit in another device's memory.\nA double click gives this device's back.");
+    if (ImGui::IsItemHovered() && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left))
+      supposed = 0;
+    else if (ImGui::IsItemActive() && ImGui::IsMouseDragging(ImGuiMouseButton_Left))
+      supposed =
+          std::clamp(static_cast<double>((ImGui::GetMousePos().x - scale.begin) / (scale.end - scale.begin)),
+                     0.01, 1.0) *
+          scale.greatest;
   }
   ImGui::SetCursorScreenPos({begin.x, rows_bottom + axis_height + look.px(6)});
   if (legend > 0) draw_legend(look, legend_of(look, shown), size.x);
@@ -270,18 +295,45 @@ double peak_of(const TimelinePart& part) {
   return peak;
 }
 
-// In training the first four steps, where the first differs: what is made once is not there yet.
+constexpr int kFirstSteps = 4;
+
+// The first steps of the run that is shown beside the prediction; null: it has told of none.
+const std::vector<sim::StepMemoryEvent>* measured_steps(const PanelContext& context) {
+  const RunView& run = context.run();
+  const bool any = context.measured() && run.first_steps && run.first_steps->size() > 1;
+  return any ? run.first_steps.get() : nullptr;
+}
+
+// In training the first four steps, where the first differs, what is made once is not there yet, or where
+// they were measured.
 std::vector<TimelinePart> timeline_parts(const PanelContext& context) {
   const auto& later = context.prediction.report->memory_timeline;
   const auto& step = context.prediction.step;
-  if (!step || step->first_step.size() < 2 || later.size() < 2 ||
-      sim::total(step->first_step.front().bytes) == sim::total(later.front().bytes))
-    return {{&later}};
+  if (!step || later.size() < 2) return {{&later}};
+  const bool first_differs = step->first_step.size() > 1 &&
+                             sim::total(step->first_step.front().bytes) != sim::total(later.front().bytes);
+  if (!first_differs && !measured_steps(context)) return {{&later}};
   const double one = context.prediction.report->step_time.value;
-  return {{&step->first_step, 0, "first step"},
-          {&later, one, "later steps"},
-          {&later, 2 * one, kAsBefore},
-          {&later, 3 * one, kAsBefore}};
+  std::vector<TimelinePart> parts = {
+      {first_differs ? &step->first_step : &later, 0, first_differs ? "first step" : "each step"},
+      {&later, one, first_differs ? "later steps" : kAsBefore}};
+  while (parts.size() < kFirstSteps)
+    parts.push_back({&later, static_cast<double>(parts.size()) * one, kAsBefore});
+  return parts;
+}
+
+// What was measured, each step where it began.
+std::vector<TimelinePart> measured_parts(const PanelContext& context, double begin_of_one) {
+  std::vector<TimelinePart> parts;
+  if (const auto* steps = measured_steps(context)) {
+    for (const sim::StepMemoryEvent& step : *steps)
+      if (parts.size() < kFirstSteps && step.points.size() > 1)
+        parts.push_back({&step.points, (step.begin - steps->front().begin).value});
+  } else if (const sim::Report* measured = context.measured();
+             measured && measured->memory_timeline.size() > 1) {
+    parts.push_back({&measured->memory_timeline, begin_of_one});
+  }
+  return parts;
 }
 
 void draw_part(const PanelContext& context, const TimelinePart& part, const Stack& stack,
@@ -336,12 +388,12 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
   const bool capacity_in_view = capacity < 1.6 * peak_bytes;
   const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
-  const sim::Report* measured = context.measured();
-  if (measured && measured->memory_timeline.size() < 2) measured = nullptr;
+  const std::vector<TimelinePart> measured = measured_parts(context, last.begin);
   // The optimizer, which may allocate nothing, is part of the step.
   const double step = std::max(last.points->back().time.value, context.prediction.report->step_time.value);
   const double end =
-      last.begin + std::max(step, measured ? measured->memory_timeline.back().time.value : 0.0);
+      std::max(last.begin + step,
+               measured.empty() ? 0.0 : measured.back().begin + measured.back().points->back().time.value);
   const ScaleUnit time = time_unit(end);
   const bool train = context.scenario.workload.task == sim::Task::train;
   const TextScope axes(look, TextRole::caption);
@@ -364,8 +416,8 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   }
   ImPlot::PushPlotClipRect();
   ImDrawList* list = ImPlot::GetPlotDrawList();
-  if (measured) {
-    const Stack real = stack_of(measured->memory_timeline, last.begin, time.size, unit.size, kColumns);
+  for (const TimelinePart& part : measured) {
+    const Stack real = stack_of(*part.points, part.begin, time.size, unit.size, kColumns / measured.size());
     std::vector<ImVec2> line;
     for (std::size_t i = 0; i < real.time.size(); ++i)
       line.push_back(ImPlot::PlotToPixels(real.time[i], real.edge.back()[i]));
@@ -495,7 +547,9 @@ void draw_fixes(const PanelContext& context, ImVec2 size) {
       const std::string words = words_of(fix);
       ImGui::TableNextRow();
       ImGui::TableNextColumn();
-      if (ImGui::Selectable(words.c_str(), false, ImGuiSelectableFlags_SpanAllColumns))
+      const std::string shown =
+          fitted(look, TextRole::body, words, ImGui::GetContentRegionAvail().x) + "##" + words;
+      if (ImGui::Selectable(shown.c_str(), false, ImGuiSelectableFlags_SpanAllColumns))
         context.edit("save memory: " + words, fix.scenario);
       ImGui::TableNextColumn();
       text_right(look, TextRole::number, fix.fits ? c.good : c.bad, sim::format(fix.peak));
@@ -587,12 +641,21 @@ FigurePlot timeline_figure(const PanelContext& context) {
       area.points.push_back({stack.time[i], stack.edge[at + 1][i], stack.edge[at][i]});
     plot.curves.push_back(std::move(area));
   }
-  if (const sim::Report* measured = context.measured(); measured && measured->memory_timeline.size() > 1) {
-    const Stack real = stack_of(measured->memory_timeline, parts.back().begin, 1, 1, kColumns);
-    FigureCurve line{"measured", c.measured, Mark::line, {}};
+  const std::vector<TimelinePart> measured = measured_parts(context, parts.back().begin);
+  FigureCurve line{"measured", c.measured, Mark::line, {}};
+  for (const TimelinePart& part : measured) {
+    const Stack real = stack_of(*part.points, part.begin, 1, 1, kColumns / measured.size());
     for (std::size_t i = 0; i < real.time.size(); ++i)
       line.points.push_back({real.time[i], real.edge.back()[i]});
-    plot.curves.push_back(std::move(line));
+  }
+  if (!measured.empty()) plot.curves.push_back(std::move(line));
+  if (const auto* steps = measured_steps(context)) {
+    FigureCurve in_use{"in use after a step, as the system says", c.measured, Mark::dots, {}};
+    for (const sim::StepMemoryEvent& step : *steps)
+      if (in_use.points.size() < kFirstSteps)
+        in_use.points.push_back({(step.begin - steps->front().begin + step.duration).value,
+                                 static_cast<double>(step.in_use.value)});
+    plot.curves.push_back(std::move(in_use));
   }
   plot.limits = {{"the device's memory", static_cast<double>(context.scenario.hardware.memory.value), c.bad}};
   return plot;

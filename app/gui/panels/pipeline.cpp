@@ -8,6 +8,8 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/panels/pipeline_operations.h"
+#include "app/gui/panels/step_axis.h"
 #include "app/gui/scenario_fields.h"
 #include "app/gui/step_view.h"
 #include "app/gui/widgets/fields.h"
@@ -95,6 +97,11 @@ void draw_controls(const Context& context) {
     context.edit("schedule " + strategy.schedule + " \u2192 " + std::string(names[*picked]),
                  *choices[*picked].scenario);
   ImGui::SameLine(0, look.px(16));
+  static constexpr std::array<std::string_view, 2> views = {"passes", "operations"};
+  if (const auto picked = segmented(look, "view", static_cast<std::size_t>(context.state.view), views))
+    context.state.view = static_cast<PipelineView>(*picked);
+  if (context.state.view == PipelineView::operations) return;
+  ImGui::SameLine(0, look.px(16));
   static constexpr std::array<std::string_view, 2> colorings = {"by phase", "by micro-batch"};
   PipelineState& scope = context.state;
   if (const auto picked = segmented(look, "coloring", static_cast<std::size_t>(scope.coloring), colorings))
@@ -118,15 +125,6 @@ void draw_bubble(const Context& context, const StepView& step) {
               sim::format_percent(step.bubble->share) + " of the time until the last pass; " + closed,
               ImGui::GetContentRegionAvail().x);
 }
-
-// Where times and stages lie on screen.
-struct Frame {
-  double begin = 0, end = 1;  // seconds
-  float left = 0, right = 1, top = 0, row = 1;
-  float x(double seconds) const {
-    return left + (right - left) * static_cast<float>((seconds - begin) / (end - begin));
-  }
-};
 
 class Gantt {
  public:
@@ -218,13 +216,6 @@ class Gantt {
   ImDrawList* list_;
   std::vector<Bar> bars_;
 };
-
-void draw_cursor(const Look& look, const Frame& frame, double cursor, float bottom) {
-  const float x = std::floor(frame.x(cursor));
-  if (x < frame.left || x > frame.right) return;
-  ImPlot::GetPlotDrawList()->AddRectFilled(
-      {x, frame.top}, {x + std::max(1.0f, std::floor(look.scale)), bottom}, look.color().text);
-}
 
 // Beside each row: what its stage does at the cursor, and what it holds.
 void draw_moment(const Context& context, const StepView& step, const Frame& frame, float left, float width,
@@ -373,30 +364,6 @@ void draw_memory_lines(const Context& context, const StepView& step, const Frame
   }
 }
 
-// The plot that was just begun, once its axes are locked.
-Frame frame_of_plot(int rows) {
-  const ImPlotRect limits = ImPlot::GetPlotLimits();
-  const ImVec2 least = ImPlot::GetPlotPos(), size = ImPlot::GetPlotSize();
-  return {limits.X.Min, limits.X.Max, least.x, least.x + size.x, least.y, size.y / static_cast<float>(rows)};
-}
-
-void set_up_time(PipelineState& scope, const ScaleUnit& unit, bool labelled) {
-  const ImPlotAxisFlags flags =
-      ImPlotAxisFlags_NoHighlight | (labelled ? 0 : ImPlotAxisFlags_NoTickLabels | ImPlotAxisFlags_NoLabel);
-  const std::string label = std::string("time in a step, ") + unit.name;
-  ImPlot::SetupAxis(ImAxis_X1, labelled ? label.c_str() : nullptr, flags);
-  ImPlot::SetupAxisLinks(ImAxis_X1, &scope.begin, &scope.end);
-  ImPlot::SetupAxisLimitsConstraints(ImAxis_X1, 0, scope.duration);
-  ImPlot::SetupAxisZoomConstraints(ImAxis_X1, scope.duration * 1e-5, scope.duration);
-  label_axis(ImAxis_X1, unit);
-}
-
-// The hand on either plot: the cursor follows it, a double click shows the whole step.
-void take_hand(PipelineState& scope) {
-  if (!ImPlot::IsPlotHovered()) return;
-  scope.cursor = std::clamp(ImPlot::GetPlotMousePos().x, 0.0, scope.duration);
-}
-
 std::vector<LegendEntry> legend_of(const Context& context, const StepView& step) {
   const Palette& c = context.look.color();
   std::vector<LegendEntry> entries;
@@ -431,18 +398,23 @@ std::vector<LegendEntry> memory_legend_of(const Context& context, const StepView
   return entries;
 }
 
-// Of the newest step that all ranks told of, where the run is of what is predicted but for where and in which
-// type; null otherwise.
-const RankTracks* tracks_of(const Context& context) {
+// Whether the run is of what is predicted but for where and in which type.
+bool ran_as_predicted(const Context& context) {
   const RunView& run = context.run();
-  if (!run.tracks || !run.measured) return nullptr;
+  if (!run.measured) return false;
   const sim::Scenario& ran = run.measured->source.scenario;
   const sim::Scenario& predicted = context.prediction.scenario;
   sim::Workload workload = ran.workload;
   workload.dtype = predicted.workload.dtype;
-  const bool same =
-      ran.model == predicted.model && ran.strategy == predicted.strategy && workload == predicted.workload;
-  return same ? run.tracks.get() : nullptr;
+  return ran.model == predicted.model && ran.strategy == predicted.strategy && workload == predicted.workload;
+}
+
+// Of the newest step that all ranks told of; null: of none like the one that is predicted.
+const RankTracks* tracks_of(const Context& context) {
+  return ran_as_predicted(context) ? context.run().tracks.get() : nullptr;
+}
+std::shared_ptr<const RankOperations> operations_of(const Context& context) {
+  return ran_as_predicted(context) ? context.run().operations : nullptr;
 }
 
 // Found once for each step that is told.
@@ -490,8 +462,8 @@ void draw_tracks(const Context& context, const RankTracks& tracks, const ScaleUn
   const std::string& predicted_of = context.prediction.scenario.hardware.name;
   const bool elsewhere = run.measured->source.scenario.hardware.name != predicted_of;
   std::string words = "Measured, step " + sim::format_count(tracks.step) + ": " +
-                      sim::format_count(static_cast<std::int64_t>(tracks.of_rank.size())) + " ranks on " +
-                      run.measured->source.device;
+                      sim::format_count(static_cast<std::int64_t>(tracks.of_rank.size())) +
+                      (tracks.of_rank.size() == 1 ? " rank on " : " ranks on ") + run.measured->source.device;
   if (elsewhere) words += "; predicted: " + predicted_of;
   const float button =
       elsewhere ? text_size_of(look, TextRole::body, "Predict this machine").x + look.px(24) : 0;
@@ -552,17 +524,22 @@ void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
   const float legends =
       legend_height(look, phases, room.x) + legend_height(look, classes, room.x) + 3 * spacing;
   const float plots = std::max(look.px(60), room.y - legends);
-  const RankTracks* const tracks = tracks_of(context);
-  const float tracks_height = tracks ? std::floor(plots * 0.42f) : 0;
+  const bool one_by_one = scope.view == PipelineView::operations;
+  const RankTracks* const ran = tracks_of(context);
+  const RankTracks* const tracks = one_by_one ? nullptr : ran;
+  const float tracks_height = tracks ? std::floor(plots * (step.stages > 1 ? 0.42f : 0.3f)) : 0;
   const float gantt_height =
-      std::floor((plots - tracks_height) * (step.stages > 1 ? (tracks ? 0.5f : 0.56f) : 0.3f));
+      one_by_one ? std::floor(plots * 0.6f)
+                 : std::floor((plots - tracks_height) * (step.stages > 1 ? (tracks ? 0.5f : 0.56f) : 0.3f));
 
   const TextScope axes(look, TextRole::caption);
   const bool aligned = ImPlot::BeginAlignedPlots("step");
   const float left = ImGui::GetCursorScreenPos().x + plot_width + gap;
   constexpr ImPlotFlags flags = ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame;
   int hovered_stage = -1;
-  if (ImPlot::BeginPlot("##gantt", {plot_width, gantt_height}, flags)) {
+  if (one_by_one)
+    draw_operations(context, operations_of(context), ran, time, {plot_width, gantt_height});
+  else if (ImPlot::BeginPlot("##gantt", {plot_width, gantt_height}, flags)) {
     set_up_time(scope, time, false);
     ImPlot::SetupAxis(ImAxis_Y1, step.stages > 1 ? "stage" : nullptr,
                       ImPlotAxisFlags_Invert | ImPlotAxisFlags_Lock | ImPlotAxisFlags_NoHighlight |
@@ -670,7 +647,9 @@ void draw(const Context& context) {
   if (draw_missing_prediction(context)) return;
   if (!step) return draw_empty_state(context, "Predicting", "The step's timeline is on its way.");
   const RankTracks* const tracks = tracks_of(context);
-  const double longer = std::max(step->duration.value, tracks ? tracks->duration.value : 0);
+  const auto operations = operations_of(context);
+  const double longer = std::max({step->duration.value, tracks ? tracks->duration.value : 0,
+                                  operations ? operations->duration.value : 0});
   if (scope.predicted != step->duration.value || context.frozen) {
     scope.predicted = step->duration.value;
     scope.duration = scope.end = longer;
@@ -700,6 +679,8 @@ std::vector<Figure> figures(const Context& context) {
                               slot.end.value});
   }
   const PipelineState& scope = context.state;
+  if (scope.view == PipelineView::operations)
+    return operation_figures(context, operations_of(context), tracks_of(context));
   const double duration = step.duration.value;
   if (scope.predicted == duration && (scope.begin > 0 || scope.end < duration) && scope.end > scope.begin)
     timeline.seen = FigureRange{scope.begin, scope.end};

@@ -1,6 +1,7 @@
 // What the pipeline panel shows of a step.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "app/gui/jobs/track_gaps.h"
@@ -8,8 +9,26 @@
 namespace app::gui {
 
 enum class PipelineColoring { phase, micro_batch };
+enum class PipelineView { stages, operations };
+
+// Operations of one stream, beneath each other with others.
+struct OperationLane {
+  std::string label;  // "predicted", "rank 3, collectives"
+  bool measured = false;
+  std::size_t rank = 0;  // of `of`
+  std::shared_ptr<const RankOperations> of;
+  std::vector<sim::OperationSpan> spans;  // by start
+};
+// Those of a stage.
+struct OperationLanes {
+  std::shared_ptr<const RankOperations> predicted, measured;
+  int stage = -1;
+  std::vector<OperationLane> lanes;
+  std::vector<TrackGap> predicted_gaps, measured_gaps;
+};
 
 struct PipelineState {
+  PipelineView view = PipelineView::stages;
   PipelineColoring coloring = PipelineColoring::phase;
   double predicted = 0;                           // seconds, of the step that the rest is about
   double duration = 0;                            // of the longer of it and the one measured
@@ -18,6 +37,7 @@ struct PipelineState {
   int stage = 0;                                  // the one whose memory is taken apart
   std::shared_ptr<const RankTracks> tracks = {};  // whose gaps are below
   std::vector<TrackGap> gaps = {};
+  OperationLanes operations = {};
 };
 
 }  // namespace app::gui
