@@ -27,6 +27,9 @@ struct Command {
   ImGuiKeyChord shipped = ImGuiKey_None;  // set as it is added: the shortcut without the user's own
 };
 
+// Takes flags whole, as the command line does: the palette gives it what begins so.
+inline constexpr std::string_view kFlagsCommand = "edit.set_flags";
+
 class Commands {
  public:
   // Throws std::logic_error where the id is taken.

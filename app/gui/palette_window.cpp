@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "app/gui/typed_flags.h"
 #include "app/gui/widgets/text.h"
 
 namespace app::gui {
@@ -21,6 +22,7 @@ struct PaletteLine {
 
 std::vector<PaletteLine> lines_of(const Commands& commands, const std::string& query) {
   std::vector<PaletteLine> lines;
+  if (const Command* flags = commands.find(kFlagsCommand); flags && is_flags(query)) return {{flags, query}};
   for (const Command* command : commands.search(query)) lines.push_back({command, ""});
   for (const Command* command : commands.taking(query))
     lines.push_back({command, query.substr(query.find_last_of(' ') + 1)});
@@ -72,7 +74,8 @@ void draw_palette(const Look& look, const Commands& commands, View& view, Reques
   if (ImGui::IsKeyPressed(ImGuiKey_Escape)) ImGui::CloseCurrentPopup();
   if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
   ImGui::SetNextItemWidth(-FLT_MIN);
-  if (ImGui::InputTextWithHint("##query", "A command, a model, a panel, a field and its value",
+  if (ImGui::InputTextWithHint("##query",
+                               "A command, a model, a panel, a field and its value, or flags: --dp 8",
                                &view.palette_query))
     view.palette_index = 0;
   const std::vector<PaletteLine> found = lines_of(commands, view.palette_query);

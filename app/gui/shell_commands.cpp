@@ -10,6 +10,8 @@
 #include "app/gui/presets.h"
 #include "app/gui/shell.h"
 #include "app/gui/start_menu.h"
+#include "app/gui/typed_flags.h"
+#include "runtime/run.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
@@ -60,10 +62,12 @@ void Shell::add_document_commands() {
        ImGuiMod_Ctrl | ImGuiKey_N,
        {},
        [this] { return first_.model.name + " on " + first_.hardware.name; }});
-  // A dialog of the system's own; where there is none, files are dropped on the window.
+  // A dialog of the system's own; where there is none, files are dropped on the window, or typed in the
+  // palette.
   const auto open_file = [this] {
     if (!pfd::settings::available())
-      return toast_.say("No file dialog is installed: drop a file on the window.");
+      return toast_.say("No file dialog is installed: drop a file on the window, or press " +
+                        shortcut_text(commands_.find("view.palette")->shortcut) + " and type open FILE.");
     for (const std::string& file :
          pfd::open_file("Open a scenario, model, report or table",
                         tabs_.current().file.parent_path().string(),
@@ -84,12 +88,18 @@ void Shell::add_document_commands() {
   };
   const auto save_as = [this, save_to] {
     if (!pfd::settings::available())
-      return toast_.say("No file dialog is installed: copy the scenario as JSON instead.");
+      return toast_.say("No file dialog is installed: press " +
+                        shortcut_text(commands_.find("view.palette")->shortcut) + " and type save as FILE.");
     const std::string file =
         pfd::save_file("Save the scenario", tabs_.current().file.string(), {"Scenario", "*.json"}).result();
     if (!file.empty()) save_to(file);
   };
-  add({"file.open", "File", "Open", open_file, ImGuiMod_Ctrl | ImGuiKey_O});
+  add({.id = "file.open",
+       .category = "File",
+       .label = "Open",
+       .run = open_file,
+       .shortcut = ImGuiMod_Ctrl | ImGuiKey_O,
+       .take = [this](const std::string& file) { open(file); }});
   add({"file.save",
        "File",
        "Save",
@@ -97,7 +107,12 @@ void Shell::add_document_commands() {
        ImGuiMod_Ctrl | ImGuiKey_S,
        {},
        [this] { return tabs_.current().file.filename().string(); }});
-  add({"file.save_as", "File", "Save as", save_as, ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_S});
+  add({.id = "file.save_as",
+       .category = "File",
+       .label = "Save as",
+       .run = save_as,
+       .shortcut = ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_S,
+       .take = [save_to](const std::string& file) { save_to(file); }});
   list_recent_files();
   add_scenario_commands();
   const auto make_it_legal = [this] {
@@ -111,6 +126,25 @@ void Shell::add_document_commands() {
        [this] { return !sim::validate(document().scenario()).empty(); }});
   add({"edit.undo", "Edit", "Undo", [this] { document().undo(); }, ImGuiMod_Ctrl | ImGuiKey_Z,
        [this] { return document().can_undo(); }, [this] { return std::string(document().undo_label()); }});
+  // Several at once: what each would take back stands beside it.
+  constexpr std::size_t kMostAtOnce = 12;
+  for (std::size_t steps = 2; steps <= kMostAtOnce; ++steps)
+    add({.id = "edit.undo_" + std::to_string(steps),
+         .category = "Edit",
+         .label = "Undo " + std::to_string(steps) + " steps",
+         .run =
+             [this, steps] {
+               for (std::size_t i = 0; i < steps; ++i) document().undo();
+             },
+         .enabled = [this, steps] { return document().history().undo.size() >= steps; },
+         .detail =
+             [this, steps] {
+               const auto& undo = document().history().undo;
+               return undo.size() < steps ? std::string()
+                                          : "back to before " + undo[undo.size() - steps].label;
+             },
+         .in_menu = false,
+         .remembered = false});
   add({"edit.redo", "Edit", "Redo", [this] { document().redo(); }, ImGuiMod_Ctrl | ImGuiKey_Y,
        [this] { return document().can_redo(); }, [this] { return std::string(document().redo_label()); }});
   const auto copy_scenario = [this] {
@@ -119,6 +153,35 @@ void Shell::add_document_commands() {
   };
   add({"edit.copy_scenario", "Edit", "Copy scenario as JSON", copy_scenario,
        ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_J});
+  // This machine is what was measured of it; before that, what the system says.
+  const auto take_text = [this](const std::string& text) {
+    try {
+      sim::Scenario next = scenario_of_text(document().scenario(), text);
+      if (next.hardware.name == sim::kThisMachine && next.hardware.peak.empty())
+        set_hardware(next, calibrations_.this_machine() ? calibrations_.this_machine()->hardware
+                                                        : unmeasured_machine());
+      edit(is_flags(text) ? "Set " + text : "Paste a scenario", std::move(next));
+    } catch (const std::exception& error) {
+      toast_.say(error.what());
+    }
+  };
+  add({.id = std::string(kFlagsCommand),
+       .category = "Edit",
+       .label = "Set flags",
+       .run = [this] { toast_.say("Type them in the palette: --seq-len 8k --dp 8"); },
+       .detail = [] { return std::string("--model llama-3.1-70b --dp 64, as the command line takes them"); },
+       .in_menu = false,
+       .take = take_text});
+  add({.id = "edit.paste_scenario",
+       .category = "Edit",
+       .label = "Paste a scenario",
+       .run =
+           [take_text] {
+             const char* const text = ImGui::GetClipboardText();
+             take_text(text ? text : "");
+           },
+       .shortcut = ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_V,
+       .detail = [] { return std::string("JSON, or a command line"); }});
   const auto copy_command_line = [this] {
     ImGui::SetClipboardText(cli::predict_command(document().scenario()).c_str());
     toast_.say("Copied: " + cli::predict_command(document().scenario()));
@@ -235,6 +298,28 @@ void Shell::take_over_places() {
   place = {};
 }
 
+std::string Shell::bug_report() const {
+  const auto line = [](const std::string& what, const std::string& value) {
+    return value.empty() ? "" : what + ": " + value + "\n";
+  };
+  std::string text = line("program", runtime::software_version()) + line("CPU", runtime::cpu_name()) +
+                     line("memory", sim::format(runtime::physical_memory()));
+  for (const runtime::MachineDevice& device : known_places_.devices)
+    text += line("device " + device.flag, device.name);
+  const sim::Calibration* const here = calibrations_.this_machine();
+  text += line("measured", here ? here->date + ", median error " + sim::format_percent(here->residual.median)
+                                : "not yet");
+  const ImGuiIO& io = ImGui::GetIO();
+  text += line("window", sim::format_count(static_cast<std::int64_t>(io.DisplaySize.x)) + " x " +
+                             sim::format_count(static_cast<std::int64_t>(io.DisplaySize.y)) + ", type " +
+                             sim::format_percent(user_scale_) + ", theme " + std::string(name(look_.theme)) +
+                             (io.BackendRendererName ? std::string(", ") + io.BackendRendererName : ""));
+  const RunView& run = runs_.of(document().scenario().workload.task);
+  text += line("last run", run.title) + line("its end", run.message);
+  text += line("problem", disagreement_);
+  return text + line("scenario", cli::predict_command(document().scenario()));
+}
+
 void Shell::add_view_commands() {
   const auto add = [this](Command command) { commands_.add(std::move(command)); };
   add({.id = "view.palette",
@@ -310,6 +395,16 @@ void Shell::add_view_commands() {
   };
   add({"view.reset_layout", "View", "Reset layout", reset_layout});
   add({"help.shortcuts", "Help", "Shortcuts", [this] { view_.shortcuts_asked = true; }, ImGuiKey_F1});
+  add({.id = "help.bug_report",
+       .category = "Help",
+       .label = "Copy a bug report",
+       .run =
+           [this] {
+             ImGui::SetClipboardText(bug_report().c_str());
+             toast_.say(
+                 "The report is on the clipboard: this machine, the scenario as a command, and no path.");
+           },
+       .detail = [] { return std::string("machine, devices, settings and the scenario, without paths"); }});
   add({"app.quit", "Help", "Quit", [this] { wants_close_ = true; }, ImGuiMod_Ctrl | ImGuiKey_Q});
 }
 

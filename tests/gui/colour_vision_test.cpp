@@ -73,6 +73,19 @@ TEST_CASE("red and green of one lightness look alike to simulated eyes that lack
   CHECK(distance(IM_COL32_WHITE, IM_COL32_BLACK, kProtanopia) == Approx(1).epsilon(0.01));
 }
 
+TEST_CASE("no pass of a step has the colour of a category of memory, of a prediction or of a measurement") {
+  const app::Theme theme = GENERATE(app::Theme::dark, app::Theme::light, app::Theme::high_contrast);
+  const Palette& p = palette(theme);
+  constexpr double kNoticed = 0.02;  // as above
+  std::vector<ImU32> others(p.memory.begin(), p.memory.end());
+  others.insert(others.end(), {p.predicted, p.measured});
+  for (const ImU32 pass : p.passes)
+    for (const ImU32 other : others) {
+      INFO(std::hex << pass << " and " << other);
+      CHECK(distance(pass, other, kAll) > kNoticed);
+    }
+}
+
 TEST_CASE("colours of one set are told apart in every theme, also with deuteranopia and protanopia") {
   const app::Theme theme = GENERATE(app::Theme::dark, app::Theme::light, app::Theme::high_contrast);
   const Palette& p = palette(theme);

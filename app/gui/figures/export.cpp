@@ -1,5 +1,7 @@
 #include "app/gui/figures/export.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -30,6 +32,21 @@ std::vector<Figure> figures_of(std::span<const PanelFigures> panels) {
   return all;
 }
 
+// FNV-1a of its JSON: who has the scenario sees whether a picture is of it.
+std::string hash_of(const sim::Scenario& scenario) {
+  std::uint32_t hash = 2166136261u;
+  for (const char letter : sim::to_json(scenario))
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619u;
+  return fmt::format("{:08x}", hash);
+}
+
+std::string provenance(const sim::Report& report) {
+  const sim::Scenario& s = report.source.scenario;
+  return fmt::format("Ridgepoint {}: {}, {} on {} x {}, scenario {}", RIDGEPOINT_VERSION,
+                     sim::name(report.source.kind), s.model.name, s.strategy.devices(), s.hardware.name,
+                     hash_of(s));
+}
+
 }  // namespace
 
 std::string_view ending_of(ExportFormat format) {
@@ -49,7 +66,8 @@ std::string written(ExportFormat format, std::span<const PanelFigures> panels, c
   std::string text;
   switch (format) {
     case ExportFormat::svg:
-      text = to_svg(panels.size() == 1 ? panels.front() : PanelFigures{"", "Ridgepoint", "", figures});
+      text = to_svg(panels.size() == 1 ? panels.front() : PanelFigures{"", "Ridgepoint", "", figures},
+                    report ? provenance(*report) : "");
       return report ? svg_with(std::move(text), report->source.scenario) : text;
     case ExportFormat::csv:
       return to_csv(figures);

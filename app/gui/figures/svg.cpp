@@ -413,7 +413,7 @@ std::string to_svg(const Figure& figure) {
   return page(drawing.height, drawing.body);
 }
 
-std::string to_svg(const PanelFigures& panel) {
+std::string to_svg(const PanelFigures& panel, const std::string& footer) {
   std::string body = text_at(10, 26, panel.title, kText, 19, Anchor::start, R"( font-weight="600")") +
                      text_at(10, 46, panel.caption, kDim);
   double y = 60;
@@ -425,6 +425,10 @@ std::string to_svg(const PanelFigures& panel) {
     if (drawing.body.empty()) continue;
     body += fmt::format("<g transform=\"translate(0 {:.1f})\">\n{}</g>\n", y, drawing.body);
     y += drawing.height + 12;
+  }
+  if (!footer.empty()) {
+    body += text_at(10, y + 10, footer, kDim);
+    y += 20;
   }
   return page(y, body);
 }

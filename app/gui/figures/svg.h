@@ -10,6 +10,7 @@ namespace app::gui {
 // One drawing; its text is in points of its own width.
 std::string to_svg(const Figure& figure);
 // Those of a panel one below the other, under its title. Tables are written where there is nothing to draw.
-std::string to_svg(const PanelFigures& panel);
+// `footer` stands at the end: what they are of.
+std::string to_svg(const PanelFigures& panel, const std::string& footer = "");
 
 }  // namespace app::gui

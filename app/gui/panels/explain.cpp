@@ -1,10 +1,11 @@
 // Where a number comes from: its value, how far to trust it, the formula, and the formula with the numbers
 // put in.
+#include "app/gui/panels/explain.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "app/gui/panels/empty_state.h"
-#include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
@@ -28,6 +29,7 @@ struct Explanation {
   std::vector<Line> changes = {};  // what would change it, and to what
   std::string changes_title = "What would change it";
   std::string source = {};
+  std::string note = {};  // what a reader would ask at once
 };
 
 std::string range(sim::Seconds low, sim::Seconds high) {
@@ -147,6 +149,12 @@ Explanation explain_utilization(const PanelContext& context, const sim::Report& 
         e.changes.push_back({std::string(sim::name(other)), sim::format_percent(sim::mfu(report, other))});
     }
     e.changes.push_back({"HFU, executed", sim::format_percent(sim::hfu(report))});
+    if (sim::mfu(report, convention) > sim::hfu(report))
+      e.note = std::string("MFU passes HFU: this convention counts ") +
+               (convention == sim::FlopsConvention::all_parameters
+                    ? "embedding tables, which nothing multiplies, and "
+                    : "") +
+               "pairs of tokens that causal attention masks; executed FLOPs do not.";
     e.source = "Chowdhery et al. 2022 (PaLM), appendix B";
   } else {
     e.title = "MBU, decode";
@@ -272,8 +280,8 @@ Explanation explain_operation(const PanelContext& context, const sim::Report& re
   return explain_step(context, report);
 }
 
-Explanation explanation_of(const PanelContext& context, const sim::Report& report) {
-  switch (context.view.selection.quantity) {
+Explanation explanation_of(const PanelContext& context, const sim::Report& report, Quantity quantity) {
+  switch (quantity) {
     case Quantity::step_time:
       return explain_step(context, report);
     case Quantity::tokens_per_second:
@@ -290,6 +298,10 @@ Explanation explanation_of(const PanelContext& context, const sim::Report& repor
       return explain_operation(context, report);
   }
   return {};
+}
+
+Explanation explanation_of(const PanelContext& context, const sim::Report& report) {
+  return explanation_of(context, report, context.view.selection.quantity);
 }
 
 void draw_lines(const Look& look, const std::vector<Line>& lines, ImU32 value_color) {
@@ -331,6 +343,7 @@ void draw(const PanelContext& context) {
   text_wrapped(look, TextRole::number, c.text, e.formula);
   context.view.explained_line = e.line;
   if (!e.line.empty()) text_wrapped(look, TextRole::number, c.predicted, e.line);
+  if (!e.note.empty()) text_wrapped(look, TextRole::caption, c.dim, e.note);
   ImGui::Dummy({0, look.px(2)});
   draw_lines(look, e.numbers, c.predicted);
   // On to the rows and constants that the numbers rest on.
@@ -352,9 +365,38 @@ void draw(const PanelContext& context) {
   ImGui::EndChild();
 }
 
+std::vector<Figure> figures(const PanelContext& context) {
+  if (!context.prediction.report) return {};
+  const Explanation e = explanation_of(context, *context.prediction.report);
+  FigureTable table{{{"what"}, {"value"}}, {{e.title, e.value}}};
+  const auto say = [&](const std::string& what, const std::string& value) {
+    if (!value.empty()) table.rows.push_back({what, value});
+  };
+  say("known", e.provenance);
+  say("90 % of cases lie in", e.band);
+  say("formula", e.formula);
+  say("with its numbers", e.line);
+  for (const Line& line : e.numbers) say(line.name, line.value);
+  say("note", e.note);
+  say("source", e.source);
+  std::vector<Figure> all = {{"Where the number comes from", std::move(table)}};
+  if (!e.changes.empty()) {
+    FigureTable changes{{{"change"}, {"value then"}}, {}};
+    for (const Line& line : e.changes) changes.rows.push_back({line.name, line.value});
+    all.push_back({e.changes_title, std::move(changes)});
+  }
+  return all;
+}
+
 }  // namespace
 
+std::string explained(const PanelContext& context, Quantity quantity) {
+  if (!context.prediction.report) return "";
+  const Explanation e = explanation_of(context, *context.prediction.report, quantity);
+  return e.title + " = " + e.formula + (e.line.empty() ? "" : "\n" + e.line);
+}
+
 extern const PanelEntry explain_panel = {"explain", "Explain", "where a number comes from", Dock::right,
-                                         panel_of<NoState, caption, draw>};
+                                         panel_of<NoState, caption, draw, figures>};
 
 }  // namespace app::gui

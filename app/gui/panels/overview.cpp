@@ -8,6 +8,7 @@
 #include "app/gui/jobs/whole_run.h"
 #include "app/gui/panels/cost_text.h"
 #include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/explain.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
@@ -345,9 +346,14 @@ void draw(const PanelContext& context) {
     const bool last = i + 1 == tiles.size();
     const bool is_run = std::string_view(tiles[i].id) == "run";
     const Quantity quantity = quantity_of(tiles[i].id);
-    if (tiles[i].action.empty()) tiles[i].action = "Click to explain";
-    if (draw_tile(look, tiles[i], {last ? room.x - (width + gap) * (n - 1) : width, tile_height},
-                  !is_run && context.view.selection.quantity == quantity)) {
+    const std::string action = std::exchange(tiles[i].action, "");
+    const bool clicked =
+        draw_tile(look, tiles[i], {last ? room.x - (width + gap) * (n - 1) : width, tile_height},
+                  !is_run && context.view.selection.quantity == quantity);
+    if (ImGui::IsItemHovered())
+      ImGui::SetItemTooltip("%s%s", is_run ? "" : (explained(context, quantity) + "\n").c_str(),
+                            action.empty() ? "Click to explain" : action.c_str());
+    if (clicked) {
       if (is_run) {
         context.invoke("panel.economics");
         continue;

@@ -228,10 +228,44 @@ void draw(const ContextWith<ScenarioState>& context) {
   ImGui::PopStyleVar();
 }
 
+std::vector<Figure> figures(const ContextWith<ScenarioState>& context) {
+  const sim::Scenario& s = context.scenario;
+  FigureTable fields{{{"part"}, {"field"}, {"value"}}, {}};
+  for (const FieldSection& section : scenario_fields()) {
+    if (section.preset)
+      fields.rows.push_back({std::string(section.title), std::string("preset"), section.preset_name(s)});
+    for (const ScenarioField& field : section.fields)
+      if (!field.applies || field.applies(s))
+        fields.rows.push_back({std::string(section.title), field.label, field.text(field.read(s))});
+  }
+  std::vector<Figure> all = {{"Scenario", std::move(fields)}};
+  if (!context.prediction.report || context.prediction.alternatives.empty()) return all;
+  const sim::Report& now = *context.prediction.report;
+  FigureTable choices{{{"choice"},
+                       {"peak memory", Measure::bytes},
+                       {"memory saved", Measure::bytes},
+                       {"step", Measure::seconds},
+                       {"change of speed", Measure::share}},
+                      {}};
+  const auto bytes = [](const sim::Report& report) {
+    return static_cast<double>(sim::peak_memory(report).value);
+  };
+  for (const Alternative& other : context.prediction.alternatives)
+    choices.rows.push_back({other.label, bytes(other.report), bytes(now) - bytes(other.report),
+                            sim::step_time(other.report).value,
+                            sim::tokens_per_second(other.report) / sim::tokens_per_second(now) - 1});
+  all.push_back({"One choice away", std::move(choices)});
+  return all;
+}
+
 }  // namespace
 
-extern const PanelEntry scenario_panel = {
-    "scenario", "Configure", "what is computed, on what", Dock::left, panel_of<ScenarioState, caption, draw>,
-    false,      false};
+extern const PanelEntry scenario_panel = {"scenario",
+                                          "Configure",
+                                          "what is computed, on what",
+                                          Dock::left,
+                                          panel_of<ScenarioState, caption, draw, figures>,
+                                          false,
+                                          false};
 
 }  // namespace app::gui

@@ -14,6 +14,7 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/legend.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/planner/estimate.h"
@@ -236,6 +237,19 @@ const MeasuredSweep* measured_of(const Context& context, const sim::AnyField& fi
   return now == context.scenario ? study.result() : nullptr;
 }
 
+// A small plot has no free place for the names of its curves.
+bool needs_legend(const Look& look, ImVec2 plot) {
+  return plot.x < look.px(420) || plot.y < look.px(240);
+}
+
+std::vector<LegendEntry> legend_of(const Context& context) {
+  const Sweep& all = *context.state.study.result();
+  std::vector<LegendEntry> entries;
+  for (std::size_t i = 0; i < all.curves.size(); ++i)
+    entries.push_back({curve_color(context.look, all, i), all.curves[i].label});
+  return entries;
+}
+
 // One quantity over the field, red where it does not fit; a click on a dot makes its value the scenario's.
 void draw_quantity(const Context& context, const sim::AnyField& field, const char* id, ImVec2 size,
                    const Metric& metric) {
@@ -278,7 +292,8 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
     // The last point that is in sight.
     const auto seen = std::find_if(line.rbegin(), line.rend(),
                                    [&](const ChartPoint& p) { return !is_memory || p.y < 2 * capacity; });
-    if (all.curves.size() > 1 && seen != line.rend()) chart.name(*seen, color, curve.label);
+    if (all.curves.size() > 1 && !needs_legend(look, size) && seen != line.rend())
+      chart.name(*seen, color, curve.label);
   }
   if (const MeasuredSweep* measured = measured_of(context, field)) {
     std::vector<ChartPoint> line;
@@ -422,11 +437,18 @@ void draw(const Context& context) {
   const auto has_two = [](const SweepCurve& curve) { return curve.points.size() > 1; };
   if (std::none_of(all.curves.begin(), all.curves.end(), has_two))
     return draw_empty_state(context, "Nothing to compare", "No half and no double of this value is legal.");
-  const ImVec2 room = ImGui::GetContentRegionAvail();
+  ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = look.px(16);
   const bool wide = room.x > 1.4f * room.y;
-  const ImVec2 size = wide ? ImVec2(std::floor((room.x - gap) / 2), room.y)
-                           : ImVec2(room.x, std::floor((room.y - ImGui::GetStyle().ItemSpacing.y) / 2));
+  const auto half_of = [&](ImVec2 whole) {
+    return wide ? ImVec2(std::floor((whole.x - gap) / 2), whole.y)
+                : ImVec2(whole.x, std::floor((whole.y - ImGui::GetStyle().ItemSpacing.y) / 2));
+  };
+  if (all.curves.size() > 1 && needs_legend(look, half_of(room))) {
+    draw_legend(look, legend_of(context), room.x);
+    room = ImGui::GetContentRegionAvail();
+  }
+  const ImVec2 size = half_of(room);
   draw_quantity(context, *field, "##memory", size, kMetrics[kMemory]);
   if (wide) ImGui::SameLine(0, gap);
   draw_quantity(context, *field, "##rate", size, kMetrics[context.state.metric]);
