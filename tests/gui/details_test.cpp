@@ -24,7 +24,7 @@ TEST_CASE("a tile under the pointer says its formula with the numbers put in, wi
   const ImGuiWindow* overview = desktop.window_of("overview");
   REQUIRE(overview);
   const Quantity before = desktop.shell().view().selection.quantity;
-  const ImVec2 at = middle_of(overview, 0.5f, 0.25f);
+  const ImVec2 at = middle_of(overview, 0.58f, 0.25f);
   ImGui::GetIO().AddMousePosEvent(at.x, at.y);
   desktop.frames(60);
   CHECK(desktop.says("Click"));

