@@ -31,8 +31,8 @@ struct TrainSettings {
   DataOrder data_order = DataOrder::shuffled;
   std::uint64_t seed = 1;
   std::string data;  // text file, directory of them, or .bin of tokens; empty: the text this machine has
-  std::string checkpoint;             // directory; empty: none
-  std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  std::string checkpoint;                      // directory; empty: none
+  std::int64_t checkpoint_every = 0;           // steps; 0: at the end only
   sim::Bytes checkpoint_shard{5'000'000'000};  // the most that a file holds: transformers' max_shard_size
   bool resume = false;  // from `checkpoint`: exact, the next step is bit-equal to an uninterrupted run's
   // On a GPU each step after the first few is one CUDA graph, replayed. The report's rows are then of the

@@ -27,8 +27,8 @@ struct MessageCurve {
 // Where the ranks of a group are.
 struct GroupPlace {
   int ranks_per_node = 1, nodes = 1;  // of one group
-  // The link of a rank in a ring through all of them: between nodes the adapters of those side by side work together.
-  // 0: the hardware names none.
+  // The link of a rank in a ring through all of them: between nodes the adapters of those side by side work
+  // together. 0: the hardware names none.
   sim::BytesPerSecond link;
 };
 GroupPlace place_of(const sim::Group& group, const sim::Hardware& hardware);
@@ -45,7 +45,7 @@ struct StepView {
   std::vector<sim::MemoryTimePoint> first_step;           // of the fullest stage
   std::vector<std::vector<sim::Bytes>> live;              // all classes of `memory`
   std::vector<sim::MessageTraffic> traffic;
-  std::vector<MessageCurve> curves;  // one for each kind and group in the traffic
+  std::vector<MessageCurve> curves;                  // one for each kind and group in the traffic
   std::shared_ptr<const RankOperations> operations;  // of each stage; null: too many to look at
   std::optional<sim::Bubble> bubble;
   int fullest_stage = 0;

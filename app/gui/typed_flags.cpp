@@ -1,6 +1,7 @@
 #include "app/gui/typed_flags.h"
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <stdexcept>
 
 #include "app/cli/scenario_flags.h"

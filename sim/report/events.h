@@ -13,9 +13,9 @@
 //    "temperature_c":61,"throttle":"power cap"}
 //   {"event":"rank_timeline","step":7,"rank":0,"ranks":8,"slots":[{"stage":0,"phase":"forward","micro_batch":0,
 //    "chunk":0,"start_seconds":0,"end_seconds":0.002},...]}
-//   {"event":"operation_timeline","step":7,"rank":0,"ranks":1,"step_seconds":0.2,"names":[{"id":"layer.mlp.up.forward",
-//    "phase":"forward"},...],"spans":[{"name":0,"layer":3,"micro_batch":0,"stream":0,"start_seconds":0.01,
-//    "end_seconds":0.011},...]}
+//   {"event":"operation_timeline","step":7,"rank":0,"ranks":1,"step_seconds":0.2,
+//    "names":[{"id":"layer.mlp.up.forward","phase":"forward"},...],
+//    "spans":[{"name":0,"layer":3,"micro_batch":0,"stream":0,"start_seconds":0.01,"end_seconds":0.011},...]}
 //   {"event":"step_memory","step":1,"begin_seconds":0,"step_seconds":0.2,"in_use_bytes":123456,"points":[...]}
 //   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":"",
 //    "waiting_for_slowest_seconds":...,"expert_imbalance":...}
@@ -69,8 +69,8 @@ struct RankTimelineEvent {
   std::int32_t rank = 0, ranks = 1;
   std::vector<TimelineSlot> slots;
 };
-// A rank's newest step, operation by operation, on the clock of RankTimelineEvent. Told while a run goes on; a
-// report does not keep it.
+// A rank's newest step, operation by operation, on the clock of RankTimelineEvent. Told while a run goes on;
+// a report does not keep it.
 struct OperationTimelineEvent {
   std::int64_t step = 0;
   std::int32_t rank = 0, ranks = 1;
@@ -81,8 +81,8 @@ struct OperationTimelineEvent {
 // report does not keep it.
 struct StepMemoryEvent {
   std::int64_t step = 0;
-  Seconds begin, duration;  // since the first step began
-  Bytes in_use;             // of the device, at the end of the step, as the system says
+  Seconds begin, duration;              // since the first step began
+  Bytes in_use;                         // of the device, at the end of the step, as the system says
   std::vector<MemoryTimePoint> points;  // live bytes, since the step began
 };
 struct EndEvent {
@@ -96,10 +96,9 @@ struct ErrorEvent {
   int exit_code = 1;
 };
 
-using Event =
-    std::variant<BeginEvent, ProgressEvent, StepEvent, TokenEvent, RowEvent, MemoryEvent, MemoryPointEvent,
-                 CheckpointEvent, DeviceSampleEvent, RankTimelineEvent, OperationTimelineEvent, StepMemoryEvent,
-                 EndEvent, ErrorEvent>;
+using Event = std::variant<BeginEvent, ProgressEvent, StepEvent, TokenEvent, RowEvent, MemoryEvent,
+                           MemoryPointEvent, CheckpointEvent, DeviceSampleEvent, RankTimelineEvent,
+                           OperationTimelineEvent, StepMemoryEvent, EndEvent, ErrorEvent>;
 
 std::string to_ndjson(const Event& event);       // one line, no newline
 Event event_from_ndjson(std::string_view line);  // throws PresetError; unknown events are an error

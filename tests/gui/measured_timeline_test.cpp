@@ -5,6 +5,7 @@
 #include "app/gui/jobs/track_gaps.h"
 #include "app/gui/panels/pipeline.h"
 #include "sim/cost/predict.h"
+#include "sim/plan/plan.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 

@@ -14,12 +14,7 @@ using tests::NullDesktop;
 
 namespace {
 
-// The share in front of these words, "43 %"; -1 where nothing says it.
-double share_before(const std::string& words, const std::string& what) {
-  std::smatch found;
-  const std::regex pattern("([0-9,.]+) % " + what);
-  return std::regex_search(words, found, pattern) ? std::stod(found[1]) : -1;
-}
+// The share behind these words, "43 %"; -1 where nothing says it.
 double share_behind(const std::string& words, const std::string& what) {
   std::smatch found;
   const std::regex pattern(what + " ([0-9,.]+) %");

@@ -1,6 +1,9 @@
 // Scenarios as text: typed into the palette, or pasted.
 #include "app/gui/typed_flags.h"
 
+#include <filesystem>
+#include <string>
+
 #include "app/cli/predict_command.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"

@@ -45,14 +45,14 @@ struct RunView {
   std::shared_ptr<const sim::Report> predicted;
   std::shared_ptr<const sim::Comparison> comparison;   // of the two, once rows have been measured
   Series loss, gradient_norm, tokens_per_second, mfu;  // over steps; of a generation over tokens (no loss)
-  std::shared_ptr<const RankTracks> tracks;  // of the newest step that all ranks told of; null: none
-  std::shared_ptr<const RankOperations> operations;                       // the same
+  std::shared_ptr<const RankTracks> tracks;          // of the newest step that all ranks told of; null: none
+  std::shared_ptr<const RankOperations> operations;  // the same
   std::shared_ptr<const std::vector<sim::StepMemoryEvent>> first_steps;  // of training; null: not told
-  std::string text;                                    // generated so far
-  sim::Seconds time_to_first_token;                    // 0: not yet
-  std::int64_t done = 0, planned = 0;                  // steps or tokens
-  sim::Seconds left;                                   // 0: not known
-  std::string activity;                                // what goes on before the first step: "calibrating"
+  std::string text;                                                      // generated so far
+  sim::Seconds time_to_first_token;                                      // 0: not yet
+  std::int64_t done = 0, planned = 0;                                    // steps or tokens
+  sim::Seconds left;                                                     // 0: not known
+  std::string activity;  // what goes on before the first step: "calibrating"
   std::vector<LogLine> log;
   std::string message;  // how it ended if not well
 

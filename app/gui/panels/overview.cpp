@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "app/gui/figures/figure.h"
 #include "app/gui/jobs/whole_run.h"
