@@ -547,9 +547,9 @@ void draw_fixes(const PanelContext& context, ImVec2 size) {
       const std::string words = words_of(fix);
       ImGui::TableNextRow();
       ImGui::TableNextColumn();
-      const std::string shown =
+      const std::string label =
           fitted(look, TextRole::body, words, ImGui::GetContentRegionAvail().x) + "##" + words;
-      if (ImGui::Selectable(shown.c_str(), false, ImGuiSelectableFlags_SpanAllColumns))
+      if (ImGui::Selectable(label.c_str(), false, ImGuiSelectableFlags_SpanAllColumns))
         context.edit("save memory: " + words, fix.scenario);
       ImGui::TableNextColumn();
       text_right(look, TextRole::number, fix.fits ? c.good : c.bad, sim::format(fix.peak));
