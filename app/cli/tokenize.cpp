@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
@@ -25,6 +27,16 @@ struct TokenizeFlags {
 
 void write_bytes(const std::string& bytes) {
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+}
+
+// In parts: the text of 100 million ids is longer than they are.
+void write_ids(std::span<const std::int32_t> ids) {
+  constexpr std::size_t kAtOnce = 10'000;
+  for (std::size_t begin = 0; begin < ids.size(); begin += kAtOnce) {
+    const auto part = ids.subspan(begin, std::min(kAtOnce, ids.size() - begin));
+    write_bytes(fmt::format("{}{}", begin > 0 ? " " : "", fmt::join(part, " ")));
+  }
+  write_bytes("\n");
 }
 
 ExitCode tokenize(const TokenizeFlags& flags) {
@@ -49,7 +61,7 @@ ExitCode tokenize(const TokenizeFlags& flags) {
   } else if (from_ids) {
     write_bytes(tokenizer.decode(ids));
   } else {
-    write_bytes(fmt::format("{}\n", fmt::join(ids, " ")));
+    write_ids(ids);
   }
   return ExitCode::fine;
 }
