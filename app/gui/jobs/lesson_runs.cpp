@@ -76,7 +76,7 @@ lesson::MeasuredRuns kept_runs(const std::filesystem::path& folder, const std::s
   try {
     const std::optional<std::string> text = sim::file_text(path);
     if (!text) return runs;
-    for (const nlohmann::json& run : sim::parse_json(*text, path.string()))
+    for (const sim::Json& run : sim::parse_json(*text, path.string()))
       if (run.is_string())
         runs.push_back({nullptr, run.get<std::string>()});
       else
