@@ -143,6 +143,26 @@ TEST_CASE("In bf16 the losses of several ranks are one rank's as far as 8 bits s
   }
 }
 
+TEST_CASE("In bf16 ranks that divide sequences train as one, however they exchange keys") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder);
+  sim::Scenario s = tests::training(tests::small_llama(), 16, 1, 4);
+  s.workload.dtype = sim::DType::bf16;
+  s.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  on_node_of_eight(s);
+  const sim::Report one = train_on_ranks(s, settings);
+  s.strategy.context_parallel = 2;
+  s.strategy.context_parallel_comm =
+      GENERATE(sim::ContextParallelComm::ring, sim::ContextParallelComm::all_gather,
+               sim::ContextParallelComm::all_to_all);
+  CAPTURE(sim::name(s.strategy.context_parallel_comm));
+  const sim::Report several = train_on_ranks(s, settings);
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    CHECK(several.steps[i].loss == Approx(one.steps[i].loss).epsilon(2e-3));
+    CHECK(several.steps[i].grad_norm == Approx(one.steps[i].grad_norm).epsilon(2e-2));
+  }
+}
+
 TEST_CASE("Optimizers of whole tensors train on ranks that divide data, sequences or layers as on one") {
   const TemporaryFolder folder;
   const runtime::TrainSettings settings = settings_for(folder);
