@@ -1,5 +1,6 @@
 #include "sim/planner/search_json.h"
 
+#include <stdexcept>
 #include <utility>
 
 #include "sim/json_object.h"
@@ -8,6 +9,20 @@
 
 namespace sim {
 namespace {
+
+struct NoWholeNumber : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Nothing else converts: a fraction would be cut, and what is out of range has no value at all.
+template <class Integer>
+Integer whole(const Json& value) {
+  const bool fits = value.is_number_unsigned()  ? std::in_range<Integer>(value.get<std::uint64_t>())
+                    : value.is_number_integer() ? std::in_range<Integer>(value.get<std::int64_t>())
+                                                : false;
+  if (!fits) throw NoWholeNumber("a whole number of its size must stand where " + shown(value) + " is");
+  return value.get<Integer>();
+}
 
 // A row of numbers: results hold hundreds of them.
 Json row_of(const Candidate& c) {
@@ -33,10 +48,10 @@ Json row_if_any(const std::optional<Any>& c) {
 }
 
 void read(const Json& row, Candidate& c) {
-  c = {.index = row.at(0).get<std::int64_t>(),
-       .devices = row.at(1).get<std::int32_t>(),
+  c = {.index = whole<std::int64_t>(row.at(0)),
+       .devices = whole<std::int32_t>(row.at(1)),
        .step = Seconds{row.at(2).get<double>()},
-       .memory = Bytes{row.at(3).get<std::int64_t>()},
+       .memory = Bytes{whole<std::int64_t>(row.at(3))},
        .tokens_per_second = row.at(4).get<double>(),
        .usd_per_million_tokens = row.at(5).get<double>(),
        .kwh_per_million_tokens = row.at(6).get<double>(),
@@ -44,11 +59,11 @@ void read(const Json& row, Candidate& c) {
 }
 
 void read(const Json& row, ServingCandidate& c) {
-  c = {.index = row.at(0).get<std::int64_t>(),
-       .devices = row.at(1).get<std::int32_t>(),
+  c = {.index = whole<std::int64_t>(row.at(0)),
+       .devices = whole<std::int32_t>(row.at(1)),
        .ttft = Seconds{row.at(2).get<double>()},
        .tpot = Seconds{row.at(3).get<double>()},
-       .memory = Bytes{row.at(4).get<std::int64_t>()},
+       .memory = Bytes{whole<std::int64_t>(row.at(4))},
        .tokens_per_second = row.at(5).get<double>(),
        .usd_per_million_tokens = row.at(6).get<double>(),
        .kwh_per_million_tokens = row.at(7).get<double>()};
@@ -79,11 +94,13 @@ void put_counts(Json& json, const Result& r) {
 
 template <class Result>
 void read_counts(const Json& json, Result& r) {
-  r.looked_at = json.at("looked_at").get<std::int64_t>();
-  r.legal = json.at("legal").get<std::int64_t>();
-  r.evaluated = json.at("evaluated").get<std::int64_t>();
-  r.fitting = json.at("fitting").get<std::int64_t>();
-  r.refused = json.at("refused").get<std::map<std::string, std::int64_t>>();
+  r.looked_at = whole<std::int64_t>(json.at("looked_at"));
+  r.legal = whole<std::int64_t>(json.at("legal"));
+  r.evaluated = whole<std::int64_t>(json.at("evaluated"));
+  r.fitting = whole<std::int64_t>(json.at("fitting"));
+  r.refused.clear();
+  for (const auto& [field, count] : json.at("refused").get_ref<const Json::object_t&>())
+    r.refused[field] = whole<std::int64_t>(count);
   for (std::size_t o = 0; o < r.best.size(); ++o) read(json.at("best").at(o), r.best[o]);
   read(json.at("front"), r.front);
   read(json.at("smallest"), r.smallest);
@@ -94,6 +111,8 @@ auto reading(std::string_view text, const std::string& file, Read from) {
   const Json json = parse_json(text, file);
   try {
     return from(json);
+  } catch (const NoWholeNumber& error) {
+    throw PresetError(file + " is no result of a search: " + error.what());
   } catch (const Json::exception& error) {
     // "[json.exception.type_error.302] type must be ..."
     const std::string_view said = error.what();
@@ -197,8 +216,8 @@ std::string to_json(const ServingResult& r) {
 SearchResult search_result_from_json(std::string_view text, const std::string& file) {
   return reading(text, file, [](const Json& json) {
     SearchResult r;
-    r.begin = json.at("begin").get<std::int64_t>();
-    r.end = json.at("end").get<std::int64_t>();
+    r.begin = whole<std::int64_t>(json.at("begin"));
+    r.end = whole<std::int64_t>(json.at("end"));
     read_counts(json, r);
     read(json.at("points"), r.points);
     read(json.at("fastest"), r.fastest);

@@ -9,6 +9,7 @@
 #include "sim/planner/explain.h"
 #include "sim/planner/schedule_facts.h"
 #include "sim/planner/search.h"
+#include "sim/planner/search_json.h"
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 
@@ -242,4 +243,17 @@ TEST_CASE("what two strategies spend their steps on adds up to the steps") {
   }
   CHECK(e.step[0] == predict(candidate(space, best.front().index)).step_time);
   CHECK(e.sentence.find("faster") != std::string::npos);
+}
+
+TEST_CASE("a count of a search that no integer holds is refused, not converted") {
+  SearchResult result;
+  result.refused["memory"] = 12;
+  std::string text = to_json(result);
+  const std::size_t before = text.find("\"memory\":12");
+  REQUIRE(before != std::string::npos);
+  const std::size_t at = before + std::string_view("\"memory\":").size();
+  for (const char* count : {"1e300", "1.5", "9223372036854775808", "-9223372036854775809"})
+    CHECK_THROWS_WITH(search_result_from_json(std::string(text).replace(at, 2, count), "journal"),
+                      contains("journal is no result of a search: a whole number"));
+  CHECK(search_result_from_json(text, "journal").refused == result.refused);
 }
