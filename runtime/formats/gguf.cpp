@@ -110,7 +110,8 @@ class HeaderReader {
     const auto number = scalar<std::uint64_t>();
     if (number > remaining() / bytes_each) {
       throw error("gives " + std::to_string(number) + " " + of_what + ", more than the file's " +
-                  std::to_string(remaining()) + " remaining bytes can hold");
+                  std::to_string(remaining()) + " bytes behind byte " + std::to_string(position_) +
+                  " can hold");
     }
     return number;
   }
