@@ -10,6 +10,9 @@ function(ridgepoint_options target)
   if(RIDGEPOINT_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
+  if(TARGET browser_headers AND NOT target STREQUAL "kernels")  # whose options are others
+    target_precompile_headers(${target} REUSE_FROM browser_headers)
+  endif()
 endfunction()
 
 function(ridgepoint_library name)

@@ -1,8 +1,5 @@
 #include "runtime/last_cache.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <charconv>
 #include <map>
 #include <string>
@@ -47,10 +44,7 @@ std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, const f
 }
 
 sim::Bytes last_level_cache() {
-  if (const auto told = last_level_cache(own_cpus())) return *told;
-  // glibc asks the processor, and of some AMD chips that answers for the whole socket.
-  const long level_3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return {std::max<long>(level_3 > 0 ? level_3 : sysconf(_SC_LEVEL2_CACHE_SIZE), 0)};
+  return last_level_cache(own_cpus()).value_or(cache_by_processor());
 }
 
 }  // namespace runtime

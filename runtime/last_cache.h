@@ -13,6 +13,9 @@ namespace runtime {
 std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers,
                                            const std::filesystem::path& cpus = "/sys/devices/system/cpu");
 
+// What the processor itself says; 0: it does not.
+sim::Bytes cache_by_processor();
+
 // Of the CPUs that this process may run on; 0: nobody knows.
 sim::Bytes last_level_cache();
 

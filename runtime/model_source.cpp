@@ -192,7 +192,8 @@ StoredTypes stored_types(const Gguf& file) {
 bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out) {
   const int bits = code_bits(tensor.type);
   if (bits == 0 || part.transposed || part.cols == 0 || part.cols % kCodedGroup != 0) return false;
-  const auto cols = static_cast<std::size_t>(part.cols), groups = cols / kCodedGroup;
+  const auto cols = static_cast<std::size_t>(part.cols);
+  const auto groups = static_cast<std::size_t>(part.cols / kCodedGroup);
   const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(part.rows);
   const std::size_t first = out.codes.size() / cols, rows = static_cast<std::size_t>(part.rows);
   out.bits = std::max(out.bits, bits);

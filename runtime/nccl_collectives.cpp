@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <thread>
 
 #include "runtime/error.h"
@@ -13,7 +14,8 @@ namespace {
 
 constexpr std::size_t kCollectives = 0;  // the stream aside; those of lines follow
 // Slots of memory of the exchanges themselves, beside those of who calls; then those of lines' copies.
-constexpr std::size_t kOwnSlots = std::size_t{1} << 32, kLineSlots = kOwnSlots << 1;
+constexpr std::size_t kOwnSlots = std::size_t{1} << std::numeric_limits<std::size_t>::digits / 2;
+constexpr std::size_t kLineSlots = kOwnSlots << 1;
 
 NcclType type_of(sim::DType dtype) {
   switch (dtype) {

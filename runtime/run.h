@@ -107,7 +107,8 @@ class Run {
     std::size_t begin = 0, count = 0;  // of those
     // Ranks whose keys are equal hold the same.
     std::pair<std::int64_t, std::int64_t> key_of_tensor() const {
-      return of_tensor ? std::pair(of_tensor->first_row, of_tensor->runs.front().begin) : std::pair(-1L, -1L);
+      if (!of_tensor) return {-1, -1};
+      return {of_tensor->first_row, of_tensor->runs.front().begin};
     }
     std::pair<std::pair<std::int64_t, std::int64_t>, std::size_t> key() const {
       return {key_of_tensor(), begin};

@@ -19,23 +19,42 @@ target_compile_definitions(libcxx PRIVATE _LIBCPP_BUILDING_LIBRARY LIBCXX_BUILDI
 target_compile_options(libcxx PRIVATE -w -Os)
 set_target_properties(libcxx PROPERTIES CXX_STANDARD 23 EXPORT_COMPILE_COMMANDS OFF)
 
-# nlohmann/json is headers alone, and seen by a link: the system's own folder would bring its C library along.
+# Libraries that are headers alone, seen by links: the system's own folder would bring its C library along.
 set(headers "${CMAKE_BINARY_DIR}/include/of_system")
 file(MAKE_DIRECTORY "${headers}")
-find_path(nlohmann_json_headers nlohmann/json.hpp PATHS /usr/include REQUIRED)
-file(CREATE_LINK "${nlohmann_json_headers}/nlohmann" "${headers}/nlohmann" SYMBOLIC)
-add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED GLOBAL)
-target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE "${headers}")
-# find_package() takes this in place of the system's.
-file(WRITE "${CMAKE_FIND_PACKAGE_REDIRECTS_DIR}/nlohmann_jsonConfig.cmake" "")
-file(WRITE "${CMAKE_FIND_PACKAGE_REDIRECTS_DIR}/nlohmann_jsonConfigVersion.cmake" "set(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+foreach(header nlohmann/json.hpp CLI/CLI.hpp fmt/format.h)
+  string(MAKE_C_IDENTIFIER "${header}" known)
+  find_path(${known} ${header} PATHS /usr/include REQUIRED)
+  cmake_path(GET header PARENT_PATH folder)
+  file(CREATE_LINK "${${known}}/${folder}" "${headers}/${folder}" SYMBOLIC)
+endforeach()
+foreach(target nlohmann_json::nlohmann_json CLI11::CLI11 fmt::fmt OpenMP::OpenMP_CXX)
+  add_library(${target} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(${target} SYSTEM INTERFACE "${headers}")
+endforeach()
+target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY)
+target_include_directories(OpenMP::OpenMP_CXX SYSTEM INTERFACE "${CMAKE_CURRENT_LIST_DIR}/include")  # omp.h, cblas.h
+target_compile_options(OpenMP::OpenMP_CXX INTERFACE -Wno-unknown-pragmas)
+# find_package() takes these in place of the system's.
+foreach(package nlohmann_json CLI11 fmt OpenMP OpenBLAS)
+  file(WRITE "${CMAKE_FIND_PACKAGE_REDIRECTS_DIR}/${package}Config.cmake" "")
+  file(WRITE "${CMAKE_FIND_PACKAGE_REDIRECTS_DIR}/${package}ConfigVersion.cmake" "set(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+endforeach()
+
+# Headers that most files include, parsed once: half of what Clang needs for a file.
+add_library(browser_headers OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/no_code.cpp")
+target_link_libraries(browser_headers PRIVATE nlohmann_json::nlohmann_json fmt::fmt)
+target_precompile_headers(browser_headers PRIVATE <algorithm> <array> <charconv> <chrono> <cmath> <cstdint> <filesystem>
+  <fstream> <functional> <map> <memory> <mutex> <optional> <set> <span> <sstream> <stdexcept> <stop_token> <string>
+  <string_view> <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+
+add_library(browser_main OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/main.c" "${CMAKE_CURRENT_LIST_DIR}/system.c")
 
 # ridgepoint_browser_program(TARGET files...): how a program is linked; it finds the files where they are named, or behind
 # "@".
 function(ridgepoint_browser_program target)
   set_target_properties(${target} PROPERTIES SUFFIX .js)
-  target_sources(${target} PRIVATE "${CMAKE_SOURCE_DIR}/cmake/browser/main.c")
-  target_link_libraries(${target} PRIVATE libcxx)
+  target_link_libraries(${target} PRIVATE browser_main libcxx)
   target_link_options(${target} PRIVATE -O2 -fwasm-exceptions -lc++abi-except -lunwind-except -sTOTAL_STACK=4MB
     -sFORCE_FILESYSTEM)
   foreach(file IN LISTS ARGN)

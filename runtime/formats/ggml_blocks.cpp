@@ -327,9 +327,9 @@ constexpr std::array kFormats = {
 // clang-format on
 
 const Format* find_format(GgmlType type) {
-  const auto* found =
+  const auto found =
       std::ranges::find(kFormats, type, [](const Format& format) { return format.info.type; });
-  return found == kFormats.end() ? nullptr : found;
+  return found == kFormats.end() ? nullptr : &*found;
 }
 
 // Of a type that is read.

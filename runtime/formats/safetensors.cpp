@@ -34,7 +34,7 @@ constexpr std::array kDtypes = {
 };
 
 std::optional<std::int64_t> bytes_of_dtype(std::string_view name) {
-  const auto* found = std::ranges::find(kDtypes, name, &Dtype::name);
+  const auto found = std::ranges::find(kDtypes, name, &Dtype::name);
   if (found == kDtypes.end()) return std::nullopt;
   return found->bytes;
 }

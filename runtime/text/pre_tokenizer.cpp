@@ -48,7 +48,7 @@ std::size_t contraction(std::string_view text, bool ignore_case) {
              return a == b || (ignore_case && a >= 'A' && a <= 'Z' && a - 'A' + 'a' == b);
            });
   };
-  const auto* found = std::ranges::find_if(kEndings, matches);
+  const auto found = std::ranges::find_if(kEndings, matches);
   return found == kEndings.end() ? 0 : 1 + found->size();
 }
 
@@ -144,7 +144,7 @@ std::optional<PreTokenizerStep> step_of_regex(std::string_view regex) {
       {R"(\p{N})", PreTokenizerStep::each_number},
       {R"(\p{N}+)", PreTokenizerStep::number_runs},
   }};
-  const auto* found = std::ranges::find(kKnown, regex, &std::pair<std::string_view, PreTokenizerStep>::first);
+  const auto found = std::ranges::find(kKnown, regex, &std::pair<std::string_view, PreTokenizerStep>::first);
   return found == kKnown.end() ? std::nullopt : std::optional(found->second);
 }
 

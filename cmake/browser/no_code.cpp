@@ -1,0 +1,1 @@
+// For the headers that are parsed once (libraries.cmake).
