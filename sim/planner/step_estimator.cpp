@@ -279,8 +279,11 @@ bool StepEstimator::must_run(const Strategy& strategy) const {
   // the composition does not slow down for it.
   const bool reduces_beside_others = strategy.virtual_pipeline > 1 && data_ranks(strategy) > 1 &&
                                      traits_of_schedule(strategy.schedule).filling == 0;
-  return reduces_beside_others || strategy.offload_activations || known_->base.model.is_hybrid() ||
-         trains_adapters(known_->base.workload) ||
+  // A processor computes nothing while it exchanges: what one pass leaves over stops the first units of the
+  // next one, which the composition does not carry that far.
+  const bool exchanges_stop_passes = known_->base.hardware.is_cpu;
+  return reduces_beside_others || exchanges_stop_passes || strategy.offload_activations ||
+         known_->base.model.is_hybrid() || trains_adapters(known_->base.workload) ||
          (known_->calibration && !known_->calibration->samples.empty());
 }
 

@@ -115,22 +115,6 @@ TEST_CASE("Dropout drops the same elements again where they are recomputed, and 
   for (std::size_t i = 0; i < without.size(); ++i) CHECK(hardly[i] == Approx(without[i]).epsilon(1e-5));
 }
 
-TEST_CASE("What no kernel here can do is refused with the operation's name") {
-  const TemporaryFolder folder;
-  sim::Scenario scenario = tests::training(tests::small_llama());
-  const auto refusal = [&] {
-    try {
-      train(scenario, settings_for(folder, 1));
-    } catch (const std::exception& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
-  scenario.strategy.offload_activations = true;
-  scenario.hardware.host_link = sim::gb_per_s(10);
-  CHECK(refusal().find("copy_to_host") != std::string::npos);
-}
-
 TEST_CASE("Frozen weights in fewer bits are refused with the field") {
   const TemporaryFolder folder;
   sim::Scenario scenario = tests::training(tests::small_llama());
