@@ -230,23 +230,37 @@ class Checker {
   std::vector<std::string> problems() {
     if (!lesson_.mission && lesson_.systems.empty())
       add(1, "systems: is missing: which of the 35 it teaches");
-    for (std::size_t i = 0; i < lesson_.steps.size(); ++i) check(i);
+    try {
+      first_scenario(lesson_);
+    } catch (const std::exception& error) {  // once, not with every step that begins with it
+      add(1, std::string("scenario: ") + error.what());
+      return std::move(problems_);
+    }
+    for (std::size_t i = 0; i < lesson_.steps.size() && check(i); ++i) {
+    }
     return std::move(problems_);
   }
 
  private:
   void add(int line, const std::string& why) { problems_.push_back(where(lesson_, line) + ": " + why); }
 
-  void check(std::size_t index) {
+  // False: the step begins with a scenario that cannot be, and so do those behind it.
+  bool check(std::size_t index) {
     const Step& step = lesson_.steps[index];
     const std::vector<std::string> panels = panel_names();
     if (!step.panel.empty() && !panels.empty() && std::ranges::find(panels, step.panel) == panels.end())
       add(step.line, fmt::format(":panel {} is none of {}", step.panel, fmt::join(panels, ", ")));
     for (const Block& block : step.blocks)
-      if (const auto* p = std::get_if<Paragraph>(&block)) check_figures(*p);
-    for (const Paragraph& note : step.notes) check_figures(note);
+      if (const auto* p = std::get_if<Paragraph>(&block))
+        check_figures(p->words, p->line);
+      else if (const auto* q = std::get_if<Question>(&block))
+        check_figures(q->because, q->line);  // what it asks may suppose what it likes
+    for (const Paragraph& note : step.notes) check_figures(note.words, note.line);
     try {
       const sim::Scenario scenario = scenario_at(lesson_, index);
+      const std::vector<sim::Problem> cannot_be = sim::validate(scenario);
+      for (const sim::Problem& problem : cannot_be) add(step.line, problem.field + " " + problem.message);
+      if (!cannot_be.empty()) return false;
       const ShownStep shown = show(lesson_, index, scenario, predictions_);
       problems_.insert(problems_.end(), shown.failures.begin(), shown.failures.end());
       for (std::size_t b = 0; b < shown.blocks.size(); ++b)
@@ -257,11 +271,12 @@ class Checker {
     } catch (const std::exception& error) {
       add(step.line, error.what());
     }
+    return true;
   }
 
-  void check_figures(const Paragraph& p) {
-    if (has_bare_figure(p.words))
-      add(p.line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
+  void check_figures(const Words& words, int line) {
+    if (has_bare_figure(words))
+      add(line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
   }
 
   // The second best must be clearly worse, or a guess decides.

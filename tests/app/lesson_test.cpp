@@ -137,6 +137,8 @@ TEST_CASE(
   CHECK_THAT(problem_of(":set strategy.tensor_parallel=7\nIt is {mfu}."), contains("tensor_parallel"));
   CHECK_THAT(problem_of(":set strategy.tensor=7"), contains("here.md:9"));
   CHECK_THAT(problem_of("It takes 30 % more."), contains("here.md:10: a figure without a source"));
+  CHECK_THAT(problem_of(":ask Which?\n:answer layers\n:because It takes 30 % more."),
+             contains("here.md:10: a figure without a source"));
   CHECK(problem_of("It takes 30 % more [Korthikanti 2022, table 4].") == "nothing");
   // Without a desktop in the build there are no panels to know.
   if (!app::panel_names().empty()) CHECK_THAT(problem_of(":panel nowhere"), contains("is none of"));
@@ -148,6 +150,22 @@ TEST_CASE(
       problem_of(":set model=gpt-10m, workload.seq_len=256\n:measure step_time for implementation.attention: "
                  "standard, flash") == "nothing");
   CHECK_THAT(problem_of(":ask Which?\n:answer least\n:choice a = 5\n:choice b = 5"), contains("the same"));
+}
+
+TEST_CASE("a scenario that cannot be is said once, and not with every number and every step that has it") {
+  Predictions predictions;
+  const auto problems =
+      problems_of(lesson_with(":set strategy.data_parallel=8, workload.global_batch_size=64, "
+                              "strategy.zero_stage=7\nIt is {mfu}, {step_time}.\n\n## Then\n\nIt is {mfu}."),
+                  predictions);
+  REQUIRE(problems.size() == 1);
+  CHECK_THAT(problems[0], contains("here.md:9: strategy.zero_stage must be from 0 to 3, but is 7"));
+  Lesson nowhere = lesson_with("It is {mfu}.\n\n## Then\n\nIt is {mfu}.");
+  nowhere.scenario = "train-llama-9";
+  const auto unknown = problems_of(nowhere, predictions);
+  REQUIRE(unknown.size() == 1);
+  CHECK_THAT(unknown[0],
+             contains("here.md:1: scenario: there is no scenario preset \"train-llama-9\"; there are"));
 }
 
 TEST_CASE("the right answer of a question is computed by the model") {
