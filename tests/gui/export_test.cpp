@@ -168,7 +168,7 @@ TEST_CASE("a page of a scenario needs no other file, and the scenario is read ba
   CHECK(html.find("ridgepoint predict --model gpt2-124m") != html.npos);
   for (const char* id : {"overview", "memory", "pipeline", "roofline", "sources", "again"})
     CHECK(html.find("<section id=\"" + std::string(id) + "\">") != html.npos);
-  const std::string begin = "id=\"scenario\">";
+  const std::string begin = "id=\"carried\">";
   const auto at = html.find(begin) + begin.size();
   const std::string json = html.substr(at, html.find("</script>", at) - at);
   CHECK(sim::scenario_from_json(json, "report.html") == desktop.shell().document().scenario());

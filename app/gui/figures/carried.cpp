@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kDrawing = "<metadata id=\"scenario\">", kDrawingEnd = "</metadata>";
 // As to_html() writes it.
-constexpr std::string_view kPage = "<script type=\"application/json\" id=\"scenario\">",
+constexpr std::string_view kPage = "<script type=\"application/json\" id=\"carried\">",
                            kPageEnd = "</script>";
 
 std::optional<std::string> between(std::string_view file, std::string_view begin, std::string_view end) {

@@ -101,7 +101,7 @@ std::string to_html(const sim::Report& report, std::span<const PanelFigures> pan
           escaped(cli::predict_command(scenario)) + "</pre>\n<p class=\"quiet\">" +
           escaped(report.source.software.empty() ? "ridgepoint" : report.source.software) +
           ". The scenario is in this page, as JSON, under the id scenario.</p></section>\n";
-  html += "<script type=\"application/json\" id=\"scenario\">" + in_script(sim::to_json(scenario)) +
+  html += "<script type=\"application/json\" id=\"carried\">" + in_script(sim::to_json(scenario)) +
           "</script>\n</body></html>\n";
   return html;
 }

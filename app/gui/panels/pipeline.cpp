@@ -96,12 +96,17 @@ void draw_controls(const Context& context) {
   if (const auto picked = segmented(look, "schedule", current, names, 0, refusals))
     context.edit("schedule " + strategy.schedule + " \u2192 " + std::string(names[*picked]),
                  *choices[*picked].scenario);
-  ImGui::SameLine(0, look.px(16));
+  // Beside what stands before, or below it where the rest of the line is too short for its words.
+  const auto beside = [&look](float width) {
+    ImGui::SameLine(0, look.px(16));
+    if (ImGui::GetContentRegionAvail().x < look.px(width)) ImGui::NewLine();
+  };
+  beside(180);
   static constexpr std::array<std::string_view, 2> views = {"passes", "operations"};
   if (const auto picked = segmented(look, "view", static_cast<std::size_t>(context.state.view), views))
     context.state.view = static_cast<PipelineView>(*picked);
   if (context.state.view == PipelineView::operations) return;
-  ImGui::SameLine(0, look.px(16));
+  beside(220);
   static constexpr std::array<std::string_view, 2> colorings = {"by phase", "by micro-batch"};
   PipelineState& scope = context.state;
   if (const auto picked = segmented(look, "coloring", static_cast<std::size_t>(scope.coloring), colorings))
