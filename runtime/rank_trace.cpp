@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "sim/cost/step_detail.h"
@@ -119,20 +120,35 @@ std::vector<TracedAction> actions_of(const std::vector<TracedOperation>& operati
   return actions;
 }
 
+namespace {
+
+// visit(rank, stage, times) for each rank's run of what was traced, each told as `timed` makes it.
+template <class Traced, class Timed, class Visit>
+void each_rank(const sim::Plan& plan, const std::vector<Traced>& traced, Timed timed, Visit visit) {
+  std::vector<std::invoke_result_t<Timed, const Traced&>> times;
+  for (auto begin = traced.begin(); begin != traced.end();) {
+    const std::int32_t rank = begin->rank;
+    times.clear();
+    for (; begin != traced.end() && begin->rank == rank; ++begin) times.push_back(timed(*begin));
+    visit(rank, static_cast<std::size_t>(sim::place_of_rank(plan.scenario.strategy, rank).pipeline), times);
+  }
+}
+
+}  // namespace
+
 std::vector<sim::RankTimelineEvent> rank_timelines(const sim::Plan& plan,
                                                    const std::vector<TracedAction>& actions,
                                                    std::int64_t step) {
   const std::int32_t ranks = plan.scenario.strategy.devices();
   std::vector<sim::RankTimelineEvent> timelines;
-  std::vector<sim::RanAction> times;
-  for (auto begin = actions.begin(); begin != actions.end();) {
-    const std::int32_t rank = begin->rank;
-    times.clear();
-    for (; begin != actions.end() && begin->rank == rank; ++begin)
-      times.push_back({begin->action, {begin->start}, {begin->end}});
-    const std::int32_t stage = sim::place_of_rank(plan.scenario.strategy, rank).pipeline;
-    timelines.push_back({step, rank, ranks, sim::timeline_of(plan, static_cast<std::size_t>(stage), times)});
-  }
+  each_rank(
+      plan, actions,
+      [](const TracedAction& one) {
+        return sim::RanAction{one.action, {one.start}, {one.end}};
+      },
+      [&](std::int32_t rank, std::size_t stage, const std::vector<sim::RanAction>& times) {
+        timelines.push_back({step, rank, ranks, sim::timeline_of(plan, stage, times)});
+      });
   return timelines;
 }
 
@@ -142,16 +158,15 @@ std::vector<sim::OperationTimelineEvent> operation_timelines(const sim::Plan& pl
                                                              std::size_t most) {
   const std::int32_t ranks = plan.scenario.strategy.devices();
   std::vector<sim::OperationTimelineEvent> timelines;
-  std::vector<sim::RanOperation> times;
-  for (auto begin = operations.begin(); begin != operations.end();) {
-    const std::int32_t rank = begin->rank;
-    times.clear();
-    for (; begin != operations.end() && begin->rank == rank; ++begin)
-      times.push_back({begin->action, begin->operation, {begin->start}, {begin->end}});
-    if (times.size() > most) continue;
-    const auto stage = static_cast<std::size_t>(sim::place_of_rank(plan.scenario.strategy, rank).pipeline);
-    timelines.push_back({step, rank, ranks, duration, sim::operations_of(plan, stage, times)});
-  }
+  each_rank(
+      plan, operations,
+      [](const TracedOperation& one) {
+        return sim::RanOperation{one.action, one.operation, {one.start}, {one.end}};
+      },
+      [&](std::int32_t rank, std::size_t stage, const std::vector<sim::RanOperation>& times) {
+        if (times.size() <= most)
+          timelines.push_back({step, rank, ranks, duration, sim::operations_of(plan, stage, times)});
+      });
   return timelines;
 }
 

@@ -107,6 +107,10 @@ class Window:
         return [json.loads(file.read_text())
                 for file in sorted((self.folder / "config/ridgepoint/runs").glob("*.json"))]
 
+    def start_and_wait(self, runs):
+        self.key("F5")
+        return self.wait_for_runs(runs)
+
     def wait_for_runs(self, count, seconds=900):
         self.wait(lambda: len(list((self.folder / "config/ridgepoint/runs").glob("*.json"))) >= count, seconds)
         time.sleep(2)
@@ -207,8 +211,7 @@ def cost_of_recompute(window):
 def train_here(window):
     """c: train a tiny model here, and where the prediction was off"""
     window.command("train-tiny-llama-here")
-    window.key("F5")
-    if not window.wait_for_runs(1):
+    if not window.start_and_wait(1):
         return False
     window.click(*COMPARED_TAB)
     rows = tables_of(window.copied())
@@ -224,14 +227,12 @@ def train_here(window):
 def with_and_without_cache(window):
     """d: generate with and without a KV cache"""
     window.command("generate-smollm2")
-    window.key("F5")
-    if not window.wait_for_runs(1):
+    if not window.start_and_wait(1):
         return False
     window.click(*KV_CACHE)
     if not field(window, "workload", "use_kv_cache", False):
         return False
-    window.key("F5")
-    if not window.wait_for_runs(2):
+    if not window.start_and_wait(2):
         return False
     runs = sorted(window.runs(), key=lambda run: run["source"]["scenario"]["workload"].get("use_kv_cache", True))
     def rate(run):

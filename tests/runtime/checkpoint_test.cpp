@@ -57,6 +57,18 @@ std::vector<float> weights_in(const fs::path& checkpoint) {
   return all;
 }
 
+// The last three of six steps, resumed in `folder`, are those of a run that went on in `whole`, and so is
+// what they leave.
+void check_last_three(runtime::TrainSettings settings, const sim::Report& expected, const fs::path& folder,
+                      const fs::path& whole) {
+  settings.resume = true;
+  const sim::Report resumed = train(settings);
+  REQUIRE(resumed.steps.size() == 3);
+  CHECK(resumed.steps.front().step == 4);
+  for (std::size_t s = 0; s < 3; ++s) CHECK(resumed.steps[s].loss == expected.steps[s + 3].loss);
+  CHECK(weights_in(folder / "checkpoint") == weights_in(whole / "checkpoint"));
+}
+
 // This test program again, as a process that trains in `folder` and saves after every step.
 pid_t start_training_process(const fs::path& folder) {
   const pid_t child = fork();
@@ -127,12 +139,7 @@ TEST_CASE(
           stop.request_stop();
       },
       stop.get_token());
-  settings.resume = true;
-  const sim::Report resumed = train(settings);
-  REQUIRE(resumed.steps.size() == 3);
-  CHECK(resumed.steps.front().step == 4);
-  for (std::size_t s = 0; s < 3; ++s) CHECK(resumed.steps[s].loss == expected.steps[s + 3].loss);
-  CHECK(weights_in(parts.path() / "checkpoint") == weights_in(alone.path() / "checkpoint"));
+  check_last_three(settings, expected, parts.path(), alone.path());
 }
 
 TEST_CASE("A full disk is one sentence, and the checkpoint before it stays whole") {
@@ -281,11 +288,7 @@ TEST_CASE("A large checkpoint lies in several files, which are resumed from bit 
   }
   CHECK(models > 1);
   CHECK(optimizers > models);
-  settings.resume = true;
-  const sim::Report resumed = train(settings);
-  REQUIRE(resumed.steps.size() == 3);
-  for (std::size_t s = 0; s < 3; ++s) CHECK(resumed.steps[s].loss == expected.steps[s + 3].loss);
-  CHECK(weights_in(several.path() / "checkpoint") == weights_in(one.path() / "checkpoint"));
+  check_last_three(settings, expected, several.path(), one.path());
 }
 
 TEST_CASE("Steps go on while a checkpoint is written, and one that cannot be written is told by its file") {
