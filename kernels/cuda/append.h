@@ -1,6 +1,7 @@
 // A token's queries, keys and values on their way into rotation and the KV cache.
 #pragma once
 #include "kernels/cuda/attention_arguments.h"
+#include "kernels/cuda/rotation.h"
 
 namespace kernels::cuda {
 
@@ -39,9 +40,9 @@ CUDA_DEVICE void rotate(float (&x)[Width], float (&y)[Width], const float* angle
   load<Width>(sine, angles + half);
 #pragma unroll
   for (int w = 0; w < Width; ++w) {
-    const float rotated = x[w] * cosine[w] - y[w] * sine[w];
-    y[w] = to_float(from_float<T>(y[w] * cosine[w] + x[w] * sine[w]));
-    x[w] = to_float(from_float<T>(rotated));
+    const float first = rotated_first(x[w], y[w], cosine[w], sine[w]);
+    y[w] = to_float(from_float<T>(rotated_second(x[w], y[w], cosine[w], sine[w])));
+    x[w] = to_float(from_float<T>(first));
   }
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/rotation.h"
 
 namespace kernels::cuda {
 namespace {
@@ -26,60 +27,100 @@ embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* weight, co
   }
 }
 
-// Rows looked through between two answers to "is there an earlier row of this token?".
-constexpr int kLookBack = 8 * kThreads;
+// A block has kRankRows rows; parts of it look through a tile of all tokens at a time.
+constexpr int kRankRows = 64, kRankParts = kThreads / kRankRows, kRankTile = 1024;
+
+// ranks (R): how many rows before a row have its token; totals (R): how many rows have it. *used becomes 0.
+// Shared memory: the tile, then two numbers for each row and part.
+CUDA_KERNEL(kThreads)
+rank_kernel(int* ranks, int* totals, int* used, const std::int32_t* tokens, int R) {
+  int* const tile = shared_memory<int>();
+  int* const of_parts = tile + kRankTile;
+  constexpr int kOfPart = kRankTile / kRankParts;
+  const int first_row = block_index().x * kRankRows, part = thread_index() / kRankRows;
+  const int row = first_row + thread_index() % kRankRows;
+  constexpr int kNoRow = -1, kNoToken = -2;
+  const int token = row < R ? tokens[row] : kNoRow;
+  int earlier = 0, later = 0;
+  for (int begin = 0; begin < R; begin += kRankTile) {
+    sync_block();
+    for (int i = thread_index(); i < kRankTile; i += kThreads)
+      tile[i] = begin + i < R ? tokens[begin + i] : kNoToken;
+    sync_block();
+    const int* const mine = tile + part * kOfPart;
+    if (begin / kRankTile == first_row / kRankTile) {
+      for (int i = 0; i < kOfPart; ++i) {
+        const int other = begin + part * kOfPart + i;
+        earlier += mine[i] == token && other < row ? 1 : 0;
+        later += mine[i] == token && other > row ? 1 : 0;
+      }
+      continue;
+    }
+    int found = 0;
+#pragma unroll 8
+    for (int i = 0; i < kOfPart; i += 4) {
+      const auto four = *reinterpret_cast<const Pack<int, 4>*>(mine + i);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) found += four.values[k] == token ? 1 : 0;
+    }
+    (begin < first_row ? earlier : later) += found;
+  }
+  of_parts[2 * thread_index()] = earlier;
+  of_parts[2 * thread_index() + 1] = later;
+  sync_block();
+  if (block_index().x == 0 && thread_index() == 0) *used = 0;
+  if (part != 0 || row >= R) return;
+  for (int other = 1; other < kRankParts; ++other) {
+    earlier += of_parts[2 * (thread_index() + other * kRankRows)];
+    later += of_parts[2 * (thread_index() + other * kRankRows) + 1];
+  }
+  ranks[row] = earlier;
+  totals[row] = earlier + 1 + later;
+}
+
+// places (V): where in `order` the rows of a token begin. Which token comes first there does not matter.
+CUDA_KERNEL(kThreads)
+place_kernel(int* places, int* used, const int* ranks, const int* totals, const std::int32_t* tokens, int R) {
+  const int row = block_index().x * kThreads + thread_index();
+  if (row < R && ranks[row] == 0) places[tokens[row]] = add_at(used, totals[row]);
+}
+
+CUDA_KERNEL(kThreads)
+order_kernel(int* order, const int* places, const int* ranks, const std::int32_t* tokens, int R) {
+  const int row = block_index().x * kThreads + thread_index();
+  if (row < R) order[places[tokens[row]] + ranks[row]] = row;
+}
 
 // A block a row and kThreads * Width columns of it: the block of a token's first row sums all rows of that
-// token, in order, several of them being loaded at a time; those of its later rows have nothing to do. Shared
-// memory: how many of each warp's rows are of this token, and which of kThreads rows are.
+// token, in their order, several of them being loaded at a time; those of its later rows have nothing to do.
 template <class G, class T, int Width>
 CUDA_KERNEL(kThreads)
-embedding_backward_kernel(G* dweight, const T* dout, const std::int32_t* tokens, int R, std::int64_t C) {
+embedding_backward_kernel(G* dweight, const T* dout, const std::int32_t* tokens, const int* ranks,
+                          const int* totals, const int* places, const int* order, std::int64_t C) {
   constexpr int kOnTheirWay = sizeof(T) == 4 ? 4 : 8;  // as many as registers hold
-  int* const counts = shared_memory<int>();
-  int* const rows = counts + kThreads / kWarp;
   const int row = block_index().x;
-  const std::int32_t token = tokens[row];
-  for (int begin = 0; begin < row; begin += kLookBack) {
-    bool found = false;
-    for (int other = begin + thread_index(); other < row && other < begin + kLookBack; other += kThreads)
-      found = found || tokens[other] == token;
-    if (any_in_block(found)) return;
-  }
-
-  const std::int64_t c = (static_cast<std::int64_t>(block_index().y) * kThreads + thread_index()) * Width;
-  float sum[Width] = {};
-  for (int begin = row; begin < R; begin += kThreads) {
-    const int other = begin + thread_index();
-    const bool matches = other < R && tokens[other] == token;
-    const std::uint32_t set = ballot(matches), of_earlier_lanes = (1u << lane_index()) - 1;
-    if (lane_index() == 0) counts[warp_index()] = count_bits(set);
-    sync_block();
-    int before = 0, found = 0;
-    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
-      if (warp < warp_index()) before += counts[warp];
-      found += counts[warp];
-    }
-    if (matches) rows[before + count_bits(set & of_earlier_lanes)] = other;
-    sync_block();
-    for (int i = 0; c < C && i < found; i += kOnTheirWay) {
-      // All loads first, of rows that are there: a condition around each would put it behind the one before.
-      Pack<T, Width> packs[kOnTheirWay];
-#pragma unroll
-      for (int k = 0; k < kOnTheirWay; ++k) {
-        const int there = i + k < found ? i + k : found - 1;
-        packs[k] = *reinterpret_cast<const Pack<T, Width>*>(dout + rows[there] * C + c);
-      }
-#pragma unroll
-      for (int k = 0; k < kOnTheirWay; ++k) {
-        if (i + k >= found) break;
-#pragma unroll
-        for (int w = 0; w < Width; ++w) sum[w] += to_float(packs[k].values[w]);
-      }
-    }
-    sync_block();
-  }
+  if (ranks[row] != 0) return;
+  const std::int64_t c = (static_cast<std::int64_t>(block_index().y) * block_size() + thread_index()) * Width;
   if (c >= C) return;
+  const std::int64_t token = tokens[row];
+  const int count = totals[row];
+  const int* const rows = order + places[token];
+  float sum[Width] = {};
+  for (int i = 0; i < count; i += kOnTheirWay) {
+    // All loads first, of rows that are there: a condition around each would put it behind the one before.
+    Pack<T, Width> packs[kOnTheirWay];
+#pragma unroll
+    for (int k = 0; k < kOnTheirWay; ++k) {
+      const std::int64_t there = rows[i + k < count ? i + k : count - 1];
+      packs[k] = *reinterpret_cast<const Pack<T, Width>*>(dout + there * C + c);
+    }
+#pragma unroll
+    for (int k = 0; k < kOnTheirWay; ++k) {
+      if (i + k >= count) break;
+#pragma unroll
+      for (int w = 0; w < Width; ++w) sum[w] += to_float(packs[k].values[w]);
+    }
+  }
   float total[Width];
   load<Width>(total, dweight + token * C + c);
 #pragma unroll
@@ -121,8 +162,8 @@ rope_kernel(T* qkv, const float* table, const std::int32_t* positions, float dir
     T* const second = first + half;
     const float cosine = angles[i], sine = direction * angles[half + i];
     const float x = to_float(*first), y = to_float(*second);
-    *first = from_float<T>(x * cosine - y * sine);
-    *second = from_float<T>(y * cosine + x * sine);
+    *first = from_float<T>(rotated_first(x, y, cosine, sine));
+    *second = from_float<T>(rotated_second(x, y, cosine, sine));
   }
 }
 
@@ -145,15 +186,28 @@ void embedding_forward(const Context& context, Tensor out, const std::int32_t* t
 void embedding_backward(const Context& context, Tensor dweight, Tensor dposition_weight, ConstTensor dout,
                         const std::int32_t* tokens, EmbeddingShape s) {
   constexpr int kWidth = 8;
+  const int rows = static_cast<int>(s.B * s.T);
+  ScratchArrays arrays{context};
+  int *const ranks = arrays.next<int>(rows), *const totals = arrays.next<int>(rows),
+             *const order = arrays.next<int>(rows), *const places = arrays.next<int>(s.V),
+             *const used = arrays.next<int>(1);
+  start(context,
+        {.grid = {static_cast<int>(ceil_div(rows, kRankRows)), 1, 1},
+         .threads = kThreads,
+         .shared_bytes = (kRankTile + 2 * kThreads) * sizeof(int)},
+        rank_kernel, ranks, totals, used, tokens, rows);
+  const Launch a_thread_each{.grid = {static_cast<int>(ceil_div(rows, kThreads)), 1, 1}, .threads = kThreads};
+  start(context, a_thread_each, place_kernel, places, used, ranks, totals, tokens, rows);
+  start(context, a_thread_each, order_kernel, order, places, ranks, tokens, rows);
   with_type(dweight.type, [&]<class G>(G) {
     with_type(dout.type, [&]<class T>(T) {
       const auto launch = [&]<int Width>() {
+        const int threads = threads_for(ceil_div(s.C, Width), kThreads);
         start(context,
-              {.grid = {static_cast<int>(s.B * s.T), static_cast<int>(ceil_div(s.C, kThreads * Width)), 1},
-               .threads = kThreads,
-               .shared_bytes = (kThreads / kWarp + kThreads) * sizeof(int)},
-              embedding_backward_kernel<G, T, Width>, dweight.as<G>(), dout.as<T>(), tokens,
-              static_cast<int>(s.B * s.T), s.C);
+              {.grid = {rows, static_cast<int>(ceil_div(s.C, static_cast<std::int64_t>(threads) * Width)), 1},
+               .threads = threads},
+              embedding_backward_kernel<G, T, Width>, dweight.as<G>(), dout.as<T>(), tokens, ranks, totals,
+              places, order, s.C);
         if (dposition_weight)
           start(
               context,

@@ -12,7 +12,8 @@ void embedding_forward(const Context& context, Tensor out, const std::int32_t* t
                        ConstTensor position_weight, const std::int32_t* positions, EmbeddingShape s);
 
 // Adds to dweight, and to dposition_weight where it is there. A token's rows are summed in their order in the
-// batch, in fp32, and added once: no atomics, two runs are bit-equal.
+// batch, in fp32, and added once: two runs are bit-equal. Scratch memory holds three int32 for each row and one
+// for each word.
 void embedding_backward(const Context& context, Tensor dweight, Tensor dposition_weight, ConstTensor dout,
                         const std::int32_t* tokens, EmbeddingShape s);
 

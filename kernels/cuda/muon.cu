@@ -34,9 +34,10 @@ apply_update_kernel(P* parameter, const U* update, float* master, std::int64_t c
                     const double* gradient_scale, const AdamWStep* step, bool decay, std::uint64_t stream) {
   if (*gradient_scale == 0) return;
   const float shrink = decay ? step->shrink : 1.0f, rate = step->learning_rate;
-  move_elements<Width, 0>(
-      Moved<P>{parameter, master, rounding_key(step->step, stream)}, update, Moments<0>{}, count,
-      [&](float& value, float ahead, const auto&) { value = value * shrink - rate * ahead; });
+  move_elements<Width, 0>(Moved<P>{parameter, master, rounding_key(step->step, stream)}, update, Moments<0>{},
+                          count, own_elements<Width>(), [&](float& value, float ahead, const auto&) {
+                            value = value * shrink - rate * ahead;
+                          });
 }
 
 // out = inp (matrices, count) times `size` over each matrix's Frobenius norm.

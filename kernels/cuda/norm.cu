@@ -1,6 +1,6 @@
-// A block a row in forward, the row kept in shared memory as fp32. In backward a block walks over many rows,
-// and each column belongs to one of its threads, which keeps the column's share of the weights' gradients: in
-// registers, or in shared memory where a row is too wide for them.
+// A row is read once and kept in registers: by a warp where it is narrow, so that no warp waits for another,
+// and by a block where it is wide; very wide rows lie in shared memory. In backward a warp or a block walks
+// over many rows, and each of its threads keeps its columns' share of the weights' gradients.
 #include <algorithm>
 #include <initializer_list>
 
@@ -45,11 +45,90 @@ CUDA_DEVICE void add_to_input(float (&x)[Width], const Added<T>& added, std::int
   for (int w = 0; w < Width; ++w) x[w] = to_float(from_float<T>(x[w]));
 }
 
-// Shared memory: C floats of the row, then a partial sum for each warp.
+// The threads that have a row: a warp of a block, or the block. Sums are over them.
+template <bool Warp>
+struct RowThreads {
+  static constexpr int kRowsOfBlock = Warp ? kWarps : 1;
+  static CUDA_DEVICE std::int64_t block_row() { return Warp ? warp_index() : 0; }
+  static CUDA_DEVICE int index() { return Warp ? lane_index() : thread_index(); }
+  static CUDA_DEVICE int count() { return Warp ? kWarp : block_size(); }
+  static CUDA_DEVICE float sum(float x, float* partials) {
+    return Warp ? warp_sum(x) : block_sum(x, partials);
+  }
+};
+
+// Columns that a thread keeps in registers: of Vectors vectors, as far apart as the row's threads reach.
+template <int Width, int Vectors>
+struct Columns {
+  float of[Vectors][Width];
+};
+
+// C <= Vectors * Width * the row's threads. Shared memory: a partial sum for each warp, but for Warp.
+template <class T, int Width, int Vectors, bool Layer, bool Warp>
+CUDA_KERNEL(kThreads)
+norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, Added<T> added, const T* weight,
+                    const T* bias, float eps, std::int64_t R, std::int64_t C, RowStrides strides) {
+  using Threads = RowThreads<Warp>;
+  let_next_kernel_begin();
+  wait_for_kernel_before();
+  const std::int64_t row =
+      block_index().x * static_cast<std::int64_t>(Threads::kRowsOfBlock) + Threads::block_row();
+  if (Warp && row >= R) return;
+  float* const partials = shared_memory<float>();
+  const std::int64_t first = static_cast<std::int64_t>(Threads::index()) * Width;
+  const std::int64_t stride = static_cast<std::int64_t>(Threads::count()) * Width;
+
+  Columns<Width, Vectors> x{};
+#pragma unroll
+  for (int v = 0; v < Vectors; ++v) {
+    const std::int64_t c = first + v * stride;
+    if (c < C) load<Width>(x.of[v], inp + row * strides.inp + c);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int v = 0; v < Vectors; ++v) {
+    const std::int64_t c = first + v * stride;
+    if (c < C && added.other != nullptr) add_to_input(x.of[v], added, row * C + c, c);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) sum += Layer ? x.of[v][w] : x.of[v][w] * x.of[v][w];
+  }
+  float mean = 0;
+  float squares = Threads::sum(sum, partials);
+  if (Layer) {
+    mean = squares / static_cast<float>(C);
+    sum = 0;
+#pragma unroll
+    for (int v = 0; v < Vectors; ++v)
+#pragma unroll
+      for (int w = 0; w < Width; ++w)
+        if (first + v * stride < C) sum += (x.of[v][w] - mean) * (x.of[v][w] - mean);
+    squares = Threads::sum(sum, partials);
+  }
+  const float rstd = 1 / sqrtf(squares / static_cast<float>(C) + eps);
+  if (Threads::index() == 0) {
+    if (Layer && mean_out != nullptr) mean_out[row] = mean;
+    if (rstd_out != nullptr) rstd_out[row] = rstd;
+  }
+#pragma unroll
+  for (int v = 0; v < Vectors; ++v) {
+    const std::int64_t c = first + v * stride;
+    if (c >= C) continue;
+    float gain[Width], shift[Width] = {};
+    load_gain(gain, weight, c);
+    if (Layer && bias != nullptr) load<Width>(shift, bias + c);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) gain[w] = (x.of[v][w] - mean) * rstd * gain[w] + shift[w];
+    store<Width>(out + row * strides.out + c, gain);
+  }
+}
+
+// The same for rows of any width, a block each. Shared memory: C floats of the row, then a partial sum for
+// each warp.
 template <class T, int Width, bool Layer>
 CUDA_KERNEL_RESIDENT(kThreads, 8)
-norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, Added<T> added, const T* weight,
-                    const T* bias, float eps, std::int64_t C, RowStrides strides) {
+wide_norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, Added<T> added,
+                         const T* weight, const T* bias, float eps, std::int64_t, std::int64_t C,
+                         RowStrides strides) {
   let_next_kernel_begin();
   wait_for_kernel_before();
   const std::int64_t row = block_index().x;
@@ -94,73 +173,92 @@ norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, Adde
   }
 }
 
-// Columns that a thread keeps in registers: of Vectors vectors, a block's width apart.
-template <int Width, int Vectors>
-struct Columns {
-  float of[Vectors][Width];
-};
-
-// partial_dweight, partial_dbias (blocks, C); the latter for Layer. C <= Vectors * Width * block size. A row
-// is read once. Shared memory: two partial sums for each warp. Strided: rows may be columns of wider ones;
-// where they are not, one stride for all saves the registers with which only three blocks fit.
-template <class T, int Width, int Vectors, bool Layer, bool Strided>
+// partial_dweight, partial_dbias (blocks, C); the latter for Layer. C <= Vectors * Width * the row's threads.
+// A row is read once, what it is needed for twice kept as it was read. Shared memory: two partial sums for
+// each warp; with Warp, C floats for each of the weights' gradients. Strided: rows may be columns of wider
+// ones; where they are not, one stride for all saves registers.
+template <class T, int Width, int Vectors, bool Layer, bool Warp, bool Strided>
 CUDA_KERNEL(kThreads)
 norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, const T* dout, const T* inp,
                      const T* weight, const float* mean_in, const float* rstd_in, std::int64_t R,
                      std::int64_t C, RowStrides strides) {
+  using Threads = RowThreads<Warp>;
   if constexpr (!Strided) strides = {C, C, C};
   float* const partials = shared_memory<float>();
-  const std::int64_t first = static_cast<std::int64_t>(thread_index()) * Width;
-  const std::int64_t stride = static_cast<std::int64_t>(block_size()) * Width;
+  const std::int64_t first = static_cast<std::int64_t>(Threads::index()) * Width;
+  const std::int64_t stride = static_cast<std::int64_t>(Threads::count()) * Width;
   const float per_column = 1 / static_cast<float>(C);
 
   Columns<Width, Vectors> dweight{}, dbias{};
-  for (std::int64_t row = block_index().x; row < R; row += grid_size().x) {
+  const std::int64_t rows_at_once = static_cast<std::int64_t>(grid_size().x) * Threads::kRowsOfBlock;
+  for (std::int64_t row =
+           block_index().x * static_cast<std::int64_t>(Threads::kRowsOfBlock) + Threads::block_row();
+       row < R; row += rows_at_once) {
+    Pack<T, Width> gradient[Vectors]{}, normed[Vectors]{},
+        total[Vectors]{};  // all loads before the first use
+#pragma unroll
+    for (int v = 0; v < Vectors; ++v) {
+      const std::int64_t c = first + v * stride;
+      if (c >= C) continue;
+      gradient[v] = *reinterpret_cast<const Pack<T, Width>*>(dout + row * strides.out + c);
+      normed[v] = *reinterpret_cast<const Pack<T, Width>*>(inp + row * strides.inp + c);
+      total[v] = *reinterpret_cast<const Pack<T, Width>*>(dinp + row * strides.dinp + c);
+    }
     const float rstd = rstd_in[row];
     const float mean = Layer ? mean_in[row] : 0;
-    Columns<Width, Vectors> scaled{}, normed{};  // the gradient times the gain; the normalised input
     float sum_scaled = 0, sum_slope = 0;
 #pragma unroll
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t c = first + v * stride;
       if (c >= C) continue;
-      float gradient[Width], x[Width], gain[Width];
-      load<Width>(gradient, dout + row * strides.out + c);
-      load<Width>(x, inp + row * strides.inp + c);
+      float gain[Width];
       load_gain(gain, weight, c);
 #pragma unroll
       for (int w = 0; w < Width; ++w) {
-        normed.of[v][w] = (x[w] - mean) * rstd;
-        scaled.of[v][w] = gradient[w] * gain[w];
-        sum_scaled += scaled.of[v][w];
-        sum_slope += scaled.of[v][w] * normed.of[v][w];
-        dweight.of[v][w] += gradient[w] * normed.of[v][w];
-        if (Layer) dbias.of[v][w] += gradient[w];
+        const float g = to_float(gradient[v].values[w]);
+        const float x = (to_float(normed[v].values[w]) - mean) * rstd;
+        sum_scaled += g * gain[w];
+        sum_slope += g * gain[w] * x;
+        dweight.of[v][w] += g * x;
+        if (Layer) dbias.of[v][w] += g;
       }
     }
-    const float scaled_mean = Layer ? block_sum(sum_scaled, partials) * per_column : 0;
-    const float slope = block_sum(sum_slope, partials + kWarps) * per_column;
+    const float scaled_mean = Layer ? Threads::sum(sum_scaled, partials) * per_column : 0;
+    const float slope = Threads::sum(sum_slope, partials + kWarps) * per_column;
 #pragma unroll
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t c = first + v * stride;
       if (c >= C) continue;
-      float total[Width];
-      load<Width>(total, dinp + row * strides.dinp + c);
+      float gain[Width], sum[Width];
+      load_gain(gain, weight, c);
 #pragma unroll
-      for (int w = 0; w < Width; ++w)
-        total[w] += rstd * (scaled.of[v][w] - scaled_mean - normed.of[v][w] * slope);
-      store<Width>(dinp + row * strides.dinp + c, total);
+      for (int w = 0; w < Width; ++w) {
+        const float x = (to_float(normed[v].values[w]) - mean) * rstd;
+        sum[w] = to_float(total[v].values[w]) +
+                 rstd * (to_float(gradient[v].values[w]) * gain[w] - scaled_mean - x * slope);
+      }
+      store<Width>(dinp + row * strides.dinp + c, sum);
     }
   }
+  // With Warp, the block's warps add theirs one after the other.
+  float* const shared_dweight = partials;
+  float* const shared_dbias = partials + C;
   const std::int64_t mine = static_cast<std::int64_t>(block_index().x) * C;
+  for (int turn = 0; turn < Threads::kRowsOfBlock; ++turn) {
+    if (Warp && turn > 0) sync_block();
+    if (Warp && warp_index() != turn) continue;
 #pragma unroll
-  for (int v = 0; v < Vectors; ++v) {
-    const std::int64_t c = first + v * stride;
-    if (c >= C) continue;
+    for (int v = 0; v < Vectors; ++v) {
+      const std::int64_t c = first + v * stride;
+      if (c >= C) continue;
 #pragma unroll
-    for (int w = 0; w < Width; ++w) {
-      partial_dweight[mine + c + w] = dweight.of[v][w];
-      if (Layer) partial_dbias[mine + c + w] = dbias.of[v][w];
+      for (int w = 0; w < Width; ++w) {
+        if (Warp && turn > 0) dweight.of[v][w] += shared_dweight[c + w];
+        if (Warp && Layer && turn > 0) dbias.of[v][w] += shared_dbias[c + w];
+      }
+      const bool ends = turn + 1 == Threads::kRowsOfBlock;
+      store<Width>(ends ? partial_dweight + mine + c : shared_dweight + c, dweight.of[v]);
+      if (Layer) store<Width>(ends ? partial_dbias + mine + c : shared_dbias + c, dbias.of[v]);
     }
   }
 }
@@ -229,19 +327,27 @@ wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias,
     }
 }
 
-// total (C) += (or =) the sum of partials (blocks, C), block after block. A warp's 32 columns are summed by
-// all warps of the block, each taking every kAddingWarps-th partial, several on their way at a time; shared
-// memory holds (kAddingWarps, 32) floats.
+// A total (C) and the partial sums (blocks, C) that it is made of or that are added to it.
+struct Partials {
+  void* total;
+  const float* sums;
+};
+
+// total += (or =) the sum of partials, block after block; of two pairs beside each other where the grid has
+// two rows. A warp's 32 columns are summed by all warps of the block, each taking every kAddingWarps-th
+// partial, several on their way at a time; shared memory holds (kAddingWarps, 32) floats.
 constexpr int kAddingWarps = 32, kAddingThreads = kAddingWarps * kWarp;
 template <class G>
 CUDA_KERNEL(kAddingThreads)
-add_partials_kernel(G* total, const float* partials, int blocks, std::int64_t C, bool accumulate) {
+add_partials_kernel(Partials first, Partials second, int blocks, std::int64_t C, bool accumulate) {
+  const Partials& mine = block_index().y == 0 ? first : second;
+  G* const total = static_cast<G*>(mine.total);
   float* const sums = shared_memory<float>();
   const std::int64_t c = static_cast<std::int64_t>(block_index().x) * kWarp + lane_index();
   float sum = 0;
   if (c < C) {
 #pragma unroll 8
-    for (int block = warp_index(); block < blocks; block += kAddingWarps) sum += partials[block * C + c];
+    for (int block = warp_index(); block < blocks; block += kAddingWarps) sum += mine.sums[block * C + c];
   }
   sums[thread_index()] = sum;
   sync_block();
@@ -289,6 +395,36 @@ RowStrides known(RowStrides strides, std::int64_t C) {
   return strides;
 }
 
+// Calls body with how a row of C columns is held: body.operator()<Vectors, Warp>(threads of a block), or
+// body.operator()<0, false>(threads) where it is too wide for registers. kMostOfWarp: vectors that a thread
+// has room for where a warp has a row.
+template <int Width, int MostOfWarp, class Body>
+void with_row_threads(std::int64_t C, const Body& body) {
+  const std::int64_t of_warp = ceil_div(C, kWarp * Width);
+  if constexpr (MostOfWarp >= 8)
+    if (of_warp > 4 && of_warp <= 8) return body.template operator()<8, true>(kThreads);
+  switch (of_warp) {
+    case 1:
+      return body.template operator()<1, true>(kThreads);
+    case 2:
+      return body.template operator()<2, true>(kThreads);
+    case 3:
+      return body.template operator()<3, true>(kThreads);
+    case 4:
+      return body.template operator()<4, true>(kThreads);
+  }
+  const int threads = threads_for(ceil_div(C, Width), kThreads);
+  const std::int64_t vectors = ceil_div(C, static_cast<std::int64_t>(threads) * Width);
+  if (vectors == 1)
+    body.template operator()<1, false>(threads);
+  else if (vectors == 2)
+    body.template operator()<2, false>(threads);
+  else if (vectors <= 4)
+    body.template operator()<4, false>(threads);
+  else
+    body.template operator()<0, false>(threads);
+}
+
 template <bool Layer>
 void forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
              ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C,
@@ -296,35 +432,45 @@ void forward(const Context& context, Tensor out, float* mean, float* rstd, Const
   with_type(inp.type, [&]<class T>(T) {
     const Added<T> sum{added.other.as<T>(), added.bias.as<T>(), added.sum.as<T>()};
     const auto launch = [&]<int Width>() {
-      start_early(context,
-                  {.grid = {static_cast<int>(R), 1, 1},
-                   .threads = threads_for(ceil_div(C, Width), kThreads),
-                   .shared_bytes = static_cast<std::size_t>(C + kWarps) * sizeof(float)},
-                  norm_forward_kernel<T, Width, Layer>, out.as<T>(), mean, rstd, inp.as<T>(), sum,
-                  weight.as<T>(), bias.as<T>(), eps, C, strides);
+      with_row_threads<Width, 8>(C, [&]<int Vectors, bool Warp>(int threads) {
+        const std::int64_t of_block = RowThreads<Warp>::kRowsOfBlock;
+        const auto run = [&](auto kernel, std::int64_t floats) {
+          start_early(context,
+                      {.grid = {static_cast<int>(ceil_div(R, of_block)), 1, 1},
+                       .threads = threads,
+                       .shared_bytes = static_cast<std::size_t>(floats) * sizeof(float)},
+                      kernel, out.as<T>(), mean, rstd, inp.as<T>(), sum, weight.as<T>(), bias.as<T>(), eps, R,
+                      C, strides);
+        };
+        if constexpr (Vectors == 0)
+          run(wide_norm_forward_kernel<T, Width, Layer>, C + kWarps);
+        else
+          run(norm_forward_kernel<T, Width, Vectors, Layer, Warp>, kWarps);
+      });
     };
     const bool fit = vectors_fit<T>(C, strides, {out.data, inp.data, added.other.data, added.sum.data});
     fit ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
 }
 
-void add_partials(const Context& context, Tensor total, const float* partials, int blocks, std::int64_t C,
-                  bool accumulate = true) {
-  with_type(total.type, [&]<class G>(G) {
+// One total and its partial sums, or two of the same type.
+void add_partials(const Context& context, Type type, const Partials& first, const Partials& second,
+                  int blocks, std::int64_t C, bool accumulate = true) {
+  with_type(type, [&]<class G>(G) {
     start(context,
-          {.grid = {static_cast<int>(ceil_div(C, kWarp)), 1, 1},
+          {.grid = {static_cast<int>(ceil_div(C, kWarp)), second.total == nullptr ? 1 : 2, 1},
            .threads = kAddingThreads,
            .shared_bytes = kAddingThreads * sizeof(float)},
-          add_partials_kernel<G>, total.as<G>(), partials, blocks, C, accumulate);
+          add_partials_kernel<G>, first, second, blocks, C, accumulate);
   });
 }
 
 // Enough warps on each multiprocessor for its loads to be on their way beside each other; as many on every
 // GPU, so that sums are in the same order.
-int backward_blocks(std::int64_t R, int threads) {
+int backward_blocks(std::int64_t R, int threads, std::int64_t rows_of_block) {
   constexpr int kMultiprocessors = 132, kThreadsEach = 1024, kMostEach = kNormBlocks / kMultiprocessors;
-  return static_cast<int>(
-      std::min<std::int64_t>(R, kMultiprocessors * std::clamp(kThreadsEach / threads, 1, kMostEach)));
+  return static_cast<int>(std::min<std::int64_t>(
+      ceil_div(R, rows_of_block), kMultiprocessors * std::clamp(kThreadsEach / threads, 1, kMostEach)));
 }
 
 template <bool Layer>
@@ -335,39 +481,34 @@ void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias,
   float *partial_dweight = nullptr, *partial_dbias = nullptr;
   with_type(inp.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {
-      const int threads = threads_for(ceil_div(C, Width), kThreads);
-      blocks = backward_blocks(R, threads);
-      partial_dweight = context.scratch_for<float>((Layer ? 2 : 1) * blocks * C);
-      partial_dbias = partial_dweight + blocks * C;
-      const auto run = [&](auto kernel, std::int64_t columns) {
-        start(context,
-              {.grid = {blocks, 1, 1},
-               .threads = threads,
-               .shared_bytes = static_cast<std::size_t>(columns + 2 * kWarps) * sizeof(float)},
-              kernel, dinp.as<T>(), partial_dweight, partial_dbias, dout.as<T>(), inp.as<T>(), weight.as<T>(),
-              mean, rstd, R, C, strides);
-      };
-      const std::int64_t vectors = ceil_div(C, static_cast<std::int64_t>(threads) * Width);
-      const auto run_strided = [&]<bool Strided>() {
-        if (vectors == 1)
-          run(norm_backward_kernel<T, Width, 1, Layer, Strided>, 0);
-        else if (vectors == 2)
-          run(norm_backward_kernel<T, Width, 2, Layer, Strided>, 0);
+      with_row_threads<Width, 4>(C, [&]<int Vectors, bool Warp>(int threads) {
+        blocks = backward_blocks(R, threads, RowThreads<Warp>::kRowsOfBlock);
+        partial_dweight = context.scratch_for<float>((Layer ? 2 : 1) * blocks * C);
+        partial_dbias = partial_dweight + blocks * C;
+        const auto run = [&](auto kernel, std::int64_t floats) {
+          start(context,
+                {.grid = {blocks, 1, 1},
+                 .threads = threads,
+                 .shared_bytes = static_cast<std::size_t>(floats) * sizeof(float)},
+                kernel, dinp.as<T>(), partial_dweight, partial_dbias, dout.as<T>(), inp.as<T>(),
+                weight.as<T>(), mean, rstd, R, C, strides);
+        };
+        const std::int64_t of_weights = (Layer ? 2 : 1) * C;
+        if constexpr (Vectors == 0)
+          run(wide_norm_backward_kernel<T, Width, Layer>, of_weights + 2 * kWarps);
+        else if (Layer || (strides.inp == C && strides.out == C && strides.dinp == C))
+          run(norm_backward_kernel<T, Width, Vectors, Layer, Warp, false>, Warp ? of_weights : 2 * kWarps);
         else
-          run(norm_backward_kernel<T, Width, 4, Layer, Strided>, 0);
-      };
-      if (vectors > 4)
-        run(wide_norm_backward_kernel<T, Width, Layer>, (Layer ? 2 : 1) * C);
-      else if (Layer || (strides.inp == C && strides.out == C && strides.dinp == C))
-        run_strided.template operator()<false>();
-      else
-        run_strided.template operator()<!Layer>();
+          run(norm_backward_kernel<T, Width, Vectors, Layer, Warp, !Layer>, Warp ? of_weights : 2 * kWarps);
+      });
     };
     vectors_fit<T>(C, strides, {dinp.data, dout.data, inp.data}) ? launch.template operator()<kVector<T>>()
                                                                  : launch.template operator()<1>();
   });
-  if (dweight) add_partials(context, dweight, partial_dweight, blocks, C);
-  if (Layer && dbias) add_partials(context, dbias, partial_dbias, blocks, C);
+  const Partials of_weight{dweight.data, partial_dweight}, of_bias{dbias.data, partial_dbias};
+  const bool both = Layer && dweight && dbias && dweight.type == dbias.type;
+  if (dweight) add_partials(context, dweight.type, of_weight, both ? of_bias : Partials{}, blocks, C);
+  if (Layer && dbias && !both) add_partials(context, dbias.type, of_bias, {}, blocks, C);
 }
 
 }  // namespace
@@ -409,7 +550,7 @@ void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, con
     };
     vectors_fit<T>(N) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
-  add_partials(context, dbias, partials, parts, N, accumulate);
+  add_partials(context, dbias.type, {dbias.data, partials}, {}, parts, N, accumulate);
 }
 
 }  // namespace kernels::cuda

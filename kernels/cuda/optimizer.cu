@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kernels/adafactor.h"
 #include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/strided_rows.h"
 #include "kernels/cuda/update.h"
 
 namespace kernels::cuda {
@@ -10,18 +12,24 @@ namespace {
 
 constexpr int kThreads = kUpdateThreads;
 
+template <class P, class T>
+CUDA_DEVICE Moved<P> moved(const T& tensor, const AdamWStep& step) {
+  return {tensor.parameter.template as<P>(), tensor.master, rounding_key(step.step, tensor.stream)};
+}
+
 template <class P, class G, int Width>
 CUDA_KERNEL(kThreads)
-adamw_kernel(P* parameter, const G* gradient, float* moment1, float* moment2, float* master,
-             std::int64_t count, const double* gradient_scale, const AdamWStep* step, bool decay,
-             std::uint64_t stream) {
+adamw_kernel(CUDA_GRID_CONSTANT TensorGroup<AdamWTensor> group, const double* gradient_scale,
+             const AdamWStep* step, bool decay) {
   if (*gradient_scale == 0) return;
+  const OwnTensor own = own_tensor(group);
+  const AdamWTensor& t = group.of[own.tensor];
   const AdamWStep s = *step;
   const float scale = static_cast<float>(*gradient_scale);
   const float shrink = decay ? s.shrink : 1.0f;
   move_elements<Width, 2>(
-      Moved<P>{parameter, master, rounding_key(s.step, stream)}, gradient, Moments<2>{{moment1, moment2}},
-      count, [&](float& value, float g, float(&moments)[2]) {
+      moved<P>(t, s), t.gradient.as<G>(), Moments<2>{{t.moment1, t.moment2}}, t.count,
+      own_elements<Width>(own.block, own.blocks), [&](float& value, float g, float(&moments)[2]) {
         auto& [m, v] = moments;
         g *= scale;
         m = s.beta1 * m + s.one_minus_beta1 * g;
@@ -32,14 +40,17 @@ adamw_kernel(P* parameter, const G* gradient, float* moment1, float* moment2, fl
 
 template <class P, class G, int Width>
 CUDA_KERNEL(kThreads)
-lion_kernel(P* parameter, const G* gradient, float* moment, float* master, std::int64_t count,
-            const double* gradient_scale, const AdamWStep* step, bool decay, std::uint64_t stream) {
+lion_kernel(CUDA_GRID_CONSTANT TensorGroup<LionTensor> group, const double* gradient_scale,
+            const AdamWStep* step, bool decay) {
   if (*gradient_scale == 0) return;
+  const OwnTensor own = own_tensor(group);
+  const LionTensor& t = group.of[own.tensor];
   const AdamWStep s = *step;
   const float scale = static_cast<float>(*gradient_scale);
   const float shrink = decay ? s.shrink : 1.0f;
-  move_elements<Width, 1>(Moved<P>{parameter, master, rounding_key(s.step, stream)}, gradient,
-                          Moments<1>{{moment}}, count, [&](float& value, float g, float(&moments)[1]) {
+  move_elements<Width, 1>(moved<P>(t, s), t.gradient.as<G>(), Moments<1>{{t.moment}}, t.count,
+                          own_elements<Width>(own.block, own.blocks),
+                          [&](float& value, float g, float(&moments)[1]) {
                             float& m = moments[0];
                             g *= scale;
                             const float direction = s.beta1 * m + s.one_minus_beta1 * g;
@@ -53,14 +64,17 @@ lion_kernel(P* parameter, const G* gradient, float* moment, float* master, std::
 
 template <class P, class G, int Width>
 CUDA_KERNEL(kThreads)
-sgd_kernel(P* parameter, const G* gradient, float* moment, float* master, std::int64_t count,
-           const double* gradient_scale, const AdamWStep* step, bool decay, std::uint64_t stream) {
+sgd_kernel(CUDA_GRID_CONSTANT TensorGroup<SgdTensor> group, const double* gradient_scale,
+           const AdamWStep* step, bool decay) {
   if (*gradient_scale == 0) return;
+  const OwnTensor own = own_tensor(group);
+  const SgdTensor& t = group.of[own.tensor];
   const AdamWStep s = *step;
   const float scale = static_cast<float>(*gradient_scale);
   const float weight_decay = decay ? s.weight_decay : 0.0f;
-  move_elements<Width, 1>(Moved<P>{parameter, master, rounding_key(s.step, stream)}, gradient,
-                          Moments<1>{{moment}}, count, [&](float& value, float g, float(&moments)[1]) {
+  move_elements<Width, 1>(moved<P>(t, s), t.gradient.as<G>(), Moments<1>{{t.moment}}, t.count,
+                          own_elements<Width>(own.block, own.blocks),
+                          [&](float& value, float g, float(&moments)[1]) {
                             float& m = moments[0];
                             m = s.beta1 * m + (g * scale + weight_decay * value);
                             value -= s.learning_rate * m;
@@ -68,22 +82,32 @@ sgd_kernel(P* parameter, const G* gradient, float* moment, float* master, std::i
 }
 
 // The unit in which squares are summed, a block each.
-constexpr std::int64_t kNormChunk = 1 << 16;
+constexpr std::int64_t kNormChunk = 1 << 14;
 
-// Of the values of one of the grid's rows.
-template <class G>
+struct Values {
+  ConstTensor tensor;
+  std::int64_t count;
+};
+
+// partials: of each block, over a unit of its tensor.
+template <class G, int Width>
 CUDA_KERNEL(kThreads)
-squares_kernel(double* partials, const G* values, std::int64_t count) {
-  const std::int64_t begin = block_index().x * kNormChunk;
-  const std::int64_t end = begin + kNormChunk < count ? begin + kNormChunk : count;
-  const G* const own = values + block_index().y * count;
+squares_kernel(double* partials, CUDA_GRID_CONSTANT TensorGroup<Values> group) {
+  const OwnTensor own = own_tensor(group);
+  const Values& values = group.of[own.tensor];
+  const G* const x = values.tensor.as<G>();
+  const std::int64_t begin = own.block * kNormChunk;
+  const std::int64_t end = begin + kNormChunk < values.count ? begin + kNormChunk : values.count;
   double sum = 0;
-  for (std::int64_t i = begin + thread_index(); i < end; i += kThreads) {
-    const double x = to_float(own[i]);
-    sum += x * x;
+#pragma unroll 4
+  for (std::int64_t i = begin + thread_index() * Width; i < end; i += kThreads * Width) {
+    float of[Width];
+    load<Width>(of, x + i);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) sum += static_cast<double>(of[w]) * static_cast<double>(of[w]);
   }
   sum = block_sum_in_double<kThreads>(sum, shared_memory<double>());
-  if (thread_index() == 0) partials[block_index().y * grid_size().x + block_index().x] = sum;
+  if (thread_index() == 0) partials[block_index().x] = sum;
 }
 
 // sums = factor * the sum of each block's `count` partial sums, added to what stands there or not.
@@ -91,6 +115,7 @@ CUDA_KERNEL(kThreads)
 add_squares_kernel(double* sums, const double* partials, std::int64_t count, double factor, bool add) {
   const double* const own = partials + block_index().x * count;
   double sum = 0;
+#pragma unroll 4
   for (std::int64_t i = thread_index(); i < count; i += kThreads) sum += own[i];
   sum = block_sum_in_double<kThreads>(sum, shared_memory<double>());
   if (thread_index() == 0) sums[block_index().x] = (add ? sums[block_index().x] : 0) + factor * sum;
@@ -98,15 +123,29 @@ add_squares_kernel(double* sums, const double* partials, std::int64_t count, dou
 
 constexpr std::size_t kSumBytes = kThreads * sizeof(double);  // of shared memory, for block_sum_in_double
 
-void launch_squares(const Context& context, double* partials, ConstTensor values, std::int64_t batch,
-                    std::int64_t count) {
-  with_type(values.type, [&]<class G>(G) {
-    start(context,
-          {.grid = {static_cast<int>(ceil_div(count, kNormChunk)), static_cast<int>(batch), 1},
-           .threads = kThreads,
-           .shared_bytes = kSumBytes},
-          squares_kernel<G>, partials, values.as<G>(), count);
-  });
+std::int64_t chunks_of(std::int64_t count) {
+  return ceil_div(count, kNormChunk);
+}
+
+// partials: of each unit of each tensor, in their order.
+void launch_squares(const Context& context, double* partials, std::span<const Values> tensors) {
+  constexpr int kWidth = 8;
+  const auto width = [](const Values& v) {
+    return v.count % kWidth == 0 && is_vector_aligned(v.tensor.data) ? kWidth : 1;
+  };
+  const auto alike = [&](const Values& a, const Values& b) {
+    return a.tensor.type == b.tensor.type && width(a) == width(b);
+  };
+  in_groups(
+      tensors, alike, [](const Values& v) { return static_cast<int>(chunks_of(v.count)); },
+      [&](const TensorGroup<Values>& group, int blocks) {
+        with_type(group.of[0].tensor.type, [&]<class G>(G) {
+          const Launch launch{.grid = {blocks, 1, 1}, .threads = kThreads, .shared_bytes = kSumBytes};
+          width(group.of[0]) == 1 ? start(context, launch, squares_kernel<G, 1>, partials, group)
+                                  : start(context, launch, squares_kernel<G, kWidth>, partials, group);
+        });
+        partials += blocks;
+      });
 }
 
 void launch_sums(const Context& context, double* sums, const double* partials, std::int64_t batch,
@@ -165,52 +204,48 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, flo
 
 void adamw(const Context& context, std::span<const AdamWTensor> tensors, const double* gradient_scale,
            const AdamWStep* step, bool decay) {
-  for (const AdamWTensor& t : tensors)
-    with_update_types(
-        t.parameter.type, t.gradient.type, t.count, [&]<class P, class G, int Width>(Launch launch) {
-          start(context, launch, adamw_kernel<P, G, Width>, t.parameter.as<P>(), t.gradient.as<G>(),
-                t.moment1, t.moment2, t.master, t.count, gradient_scale, step, decay, t.stream);
-        });
+  update_in_groups(
+      tensors, [&]<class P, class G, int Width>(const Launch& launch, const TensorGroup<AdamWTensor>& group) {
+        start(context, launch, adamw_kernel<P, G, Width>, group, gradient_scale, step, decay);
+      });
 }
 
 void lion(const Context& context, std::span<const LionTensor> tensors, const double* gradient_scale,
           const AdamWStep* step, bool decay) {
-  for (const LionTensor& t : tensors)
-    with_update_types(
-        t.parameter.type, t.gradient.type, t.count, [&]<class P, class G, int Width>(Launch launch) {
-          start(context, launch, lion_kernel<P, G, Width>, t.parameter.as<P>(), t.gradient.as<G>(), t.moment,
-                t.master, t.count, gradient_scale, step, decay, t.stream);
-        });
+  update_in_groups(
+      tensors, [&]<class P, class G, int Width>(const Launch& launch, const TensorGroup<LionTensor>& group) {
+        start(context, launch, lion_kernel<P, G, Width>, group, gradient_scale, step, decay);
+      });
 }
 
 void sgd(const Context& context, std::span<const SgdTensor> tensors, const double* gradient_scale,
          const AdamWStep* step, bool decay) {
-  for (const SgdTensor& t : tensors)
-    with_update_types(
-        t.parameter.type, t.gradient.type, t.count, [&]<class P, class G, int Width>(Launch launch) {
-          start(context, launch, sgd_kernel<P, G, Width>, t.parameter.as<P>(), t.gradient.as<G>(), t.moment,
-                t.master, t.count, gradient_scale, step, decay, t.stream);
-        });
+  update_in_groups(
+      tensors, [&]<class P, class G, int Width>(const Launch& launch, const TensorGroup<SgdTensor>& group) {
+        start(context, launch, sgd_kernel<P, G, Width>, group, gradient_scale, step, decay);
+      });
 }
 
 void add_squares(const Context& context, GradientNorm* norm, std::span<const GradientTensor> gradients,
                  double factor) {
+  std::vector<Values> tensors;
   std::int64_t chunks = 0;
-  for (const GradientTensor& g : gradients) chunks += ceil_div(g.count, kNormChunk);
-  double* const partials = context.scratch_for<double>(chunks);
-  std::int64_t chunk = 0;
   for (const GradientTensor& g : gradients) {
-    launch_squares(context, partials + chunk, g.gradient, 1, g.count);
-    chunk += ceil_div(g.count, kNormChunk);
+    tensors.push_back({g.gradient, g.count});
+    chunks += chunks_of(g.count);
   }
+  double* const partials = context.scratch_for<double>(chunks);
+  launch_squares(context, partials, tensors);
   launch_sums(context, &norm->sum_of_squares, partials, 1, chunks, factor, true);
 }
 
 void sums_of_squares(const Context& context, double* sums, ConstTensor values, std::int64_t batch,
                      std::int64_t count) {
-  const std::int64_t chunks = ceil_div(count, kNormChunk);
+  const std::int64_t chunks = chunks_of(count);
   double* const partials = context.scratch_for<double>(batch * chunks);
-  launch_squares(context, partials, values, batch, count);
+  std::vector<Values> tensors;
+  for (std::int64_t i = 0; i < batch; ++i) tensors.push_back({from_row(values, i, count), count});
+  launch_squares(context, partials, tensors);
   launch_sums(context, sums, partials, batch, chunks, 1.0, false);
 }
 

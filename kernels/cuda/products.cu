@@ -6,15 +6,16 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/stream.h"
 
 namespace kernels::cuda {
 namespace {
 
-void check_cublas(cublasStatus_t status) {
+void check_cublas(cublasStatus_t status, const std::string& of = "") {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw CudaError(std::string("cuBLASLt: ") + cublasLtGetStatusString(status));
+    throw CudaError("cuBLASLt" + (of.empty() ? of : ", for " + of) + ": " + cublasLtGetStatusString(status));
 }
 
 cudaDataType_t data_type(Type type) {
@@ -70,6 +71,15 @@ std::uint32_t alignment_of(const void* p) {
   constexpr std::uintptr_t kMost = 256;
   const auto address = reinterpret_cast<std::uintptr_t>(p);
   return static_cast<std::uint32_t>(std::min(kMost, address == 0 ? kMost : address & (~address + 1)));
+}
+
+std::string text_of(const Product& p) {
+  const auto operand = [](Type type, bool transposed) {
+    return std::string(name_of(type)) + (transposed ? " transposed" : "");
+  };
+  return "a product of " + std::to_string(p.M) + " x " + std::to_string(p.N) + " x " + std::to_string(p.K) +
+         ", " + operand(p.a.type, p.transpose_a) + " times " + operand(p.b.type, p.transpose_b) + " in " +
+         name_of(p.out.type) + (p.bias ? ", with a bias" : "") + (p.addend ? ", added to" : "");
 }
 
 // All that an algorithm's choice depends on.
@@ -166,8 +176,13 @@ struct Products::Implementation {
   Prepared describe(const Product& p) const;
   // False where the library has no algorithm.
   bool choose(const Context& context, const Product& p, Prepared& prepared) const;
-  // The product's descriptions and algorithm, found once.
+  // The product's descriptions and algorithm, found once; null where the library has none.
+  const Prepared* find(const Context& context, const Product& p);
+  // The same; throws where there is none.
   const Prepared& prepare(const Context& context, const Product& p);
+  void run(const Context& context, const Product& p);
+  // The product by itself; bias and addend take a pass of their own.
+  void run_in_passes(const Context& context, const Product& p);
   // For a product with an epilogue: empty where the library has none, or where it is not faster.
   std::optional<Prepared> prepare_if_faster(const Context& context, const Product& fused,
                                             const Product& plain,
@@ -178,7 +193,7 @@ struct Products::Implementation {
   bool deterministic;
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
-  std::map<Key, Prepared> prepared_of;
+  std::map<Key, std::optional<Prepared>> prepared_of;
   std::map<Key, std::optional<Prepared>> fused_of;
 };
 
@@ -247,7 +262,7 @@ bool Products::Implementation::choose(const Context& context, const Product& p, 
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, prepared.description.get(), prepared.first.get(), prepared.second.get(), prepared.out.get(),
-      prepared.out.get(), preference.get(), deterministic ? 1 : kCandidates, candidates.data(), &found);
+      prepared.out.get(), preference.get(), kCandidates, candidates.data(), &found);
   // The library answers a combination of types, epilogue and alignment that it has not in several ways.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
       status == CUBLAS_STATUS_ARCH_MISMATCH)
@@ -259,37 +274,76 @@ bool Products::Implementation::choose(const Context& context, const Product& p, 
   found = static_cast<int>(usable - candidates.begin());
   if (found == 0) return false;
   prepared.algorithm = candidates[0].algo;
-  if (found == 1 || is_capturing(context)) return true;
+  if (is_capturing(context)) return true;
 
   const KeptOutput kept(context, p);
   if (!kept.fits()) return true;
+  // What the library proposes it can still refuse to run.
   double least = 0;
-  for (int c = 0; c < found; ++c) {
+  bool runs = false;
+  for (int c = 0; c < found && !(runs && deterministic); ++c) {
     const cublasLtMatmulAlgo_t& algorithm = candidates[static_cast<std::size_t>(c)].algo;
     if (multiply(context, p, prepared, algorithm) != CUBLAS_STATUS_SUCCESS) continue;
     const double seconds =
-        seconds_of(context, [&] { check_cublas(multiply(context, p, prepared, algorithm)); });
-    if (least == 0 || seconds < least) {
+        deterministic ? 0
+                      : seconds_of(context, [&] { check_cublas(multiply(context, p, prepared, algorithm)); });
+    if (!runs || seconds < least) {
       least = seconds;
       prepared.algorithm = algorithm;
     }
+    runs = true;
   }
   kept.put_back();
-  return true;
+  return runs;
 }
 
-const Prepared& Products::Implementation::prepare(const Context& context, const Product& p) {
+const Prepared* Products::Implementation::find(const Context& context, const Product& p) {
   const Key key = key_of(p);
   auto place = prepared_of.find(key);
   if (place == prepared_of.end()) {
-    Prepared prepared = describe(p);
-    if (!choose(context, p, prepared))
-      throw CudaError("cuBLASLt has no algorithm for a product of " + std::to_string(p.M) + " x " +
-                      std::to_string(p.N) + " x " + std::to_string(p.K));
+    std::optional<Prepared> prepared = describe(p);
+    if (!choose(context, p, *prepared)) prepared.reset();
     place = prepared_of.emplace(key, std::move(prepared)).first;
   }
-  point_to(p, place->second);
-  return place->second;
+  if (!place->second) return nullptr;
+  point_to(p, *place->second);
+  return &*place->second;
+}
+
+const Prepared& Products::Implementation::prepare(const Context& context, const Product& p) {
+  if (const Prepared* const prepared = find(context, p)) return *prepared;
+  throw CudaError("cuBLASLt has no algorithm for " + text_of(p));
+}
+
+void Products::Implementation::run(const Context& context, const Product& p) {
+  const bool adds = p.bias || p.addend;
+  const Prepared* const prepared = adds ? find(context, p) : &prepare(context, p);
+  if (prepared == nullptr) return run_in_passes(context, p);
+  const cublasStatus_t status = multiply(context, p, *prepared, prepared->algorithm);
+  if (status != CUBLAS_STATUS_SUCCESS) check_cublas(status, text_of(p));
+}
+
+void Products::Implementation::run_in_passes(const Context& context, const Product& p) {
+  if (p.batch > 1 || p.transpose_a) throw CudaError("cuBLASLt has no algorithm for " + text_of(p));
+  const std::int64_t row_bytes = p.N * size_of(p.out.type);
+  const bool lies_in_rows = p.ldout == 0 || p.ldout == p.N;
+  const std::int64_t at_once =
+      lies_in_rows ? std::clamp<std::int64_t>(context.scratch_bytes / 2 / row_bytes, 1, p.M) : 1;
+  const Tensor sums{context.scratch_for<std::byte>(at_once * row_bytes), p.out.type};
+  const auto from = [](auto tensor, std::int64_t element) {
+    return tensor ? from_row(tensor, element, 1) : tensor;
+  };
+  for (std::int64_t row = 0; row < p.M; row += at_once) {
+    Product part = p;
+    part.M = std::min(at_once, p.M - row);
+    part.a = from(p.a, row * (p.lda ? p.lda : p.K));
+    part.out = sums;
+    part.ldout = 0;
+    part.bias = part.addend = {};
+    run(context.behind(at_once * row_bytes), part);
+    const std::int64_t first = row * (p.ldout ? p.ldout : p.N);
+    add(context, from(p.out, first), sums, from(p.addend, first), p.bias, part.M, p.N);
+  }
 }
 
 std::optional<Prepared> Products::Implementation::prepare_if_faster(
@@ -298,14 +352,10 @@ std::optional<Prepared> Products::Implementation::prepare_if_faster(
   if (deterministic && fused.epilogue == Epilogue::gelu) return std::nullopt;
   Prepared prepared = describe(fused);
   if (!choose(context, fused, prepared)) return std::nullopt;
-  const Prepared* const prepared_plain = deterministic ? nullptr : &prepare(context, plain);
+  if (deterministic) return prepared;
+  const Prepared* const prepared_plain = &prepare(context, plain);
   const KeptOutput kept(context, fused);
   if (!kept.fits()) return std::nullopt;
-  const bool runs = multiply(context, fused, prepared, prepared.algorithm) == CUBLAS_STATUS_SUCCESS;
-  if (!runs || deterministic) {
-    kept.put_back();
-    return runs ? std::optional(std::move(prepared)) : std::nullopt;
-  }
   const double with_epilogue =
       seconds_of(context, [&] { check_cublas(multiply(context, fused, prepared, prepared.algorithm)); });
   const Context left = kept.rest();
@@ -322,8 +372,7 @@ Products::Products(bool deterministic) : implementation_(std::make_unique<Implem
 Products::~Products() = default;
 
 void Products::run(const Context& context, const Product& product) {
-  const Prepared& prepared = implementation_->prepare(context, product);
-  check_cublas(implementation_->multiply(context, product, prepared, prepared.algorithm));
+  implementation_->run(context, product);
 }
 
 bool Products::run_if_faster(const Context& context, const Product& fused, const Product& plain,
@@ -331,7 +380,7 @@ bool Products::run_if_faster(const Context& context, const Product& fused, const
   const Key key = key_of(fused);
   auto place = implementation_->fused_of.find(key);
   if (place == implementation_->fused_of.end()) {
-    if (is_capturing(context)) return false;  // nothing can be timed now
+    if (is_capturing(context) && !implementation_->deterministic) return false;  // nothing can be timed now
     place = implementation_->fused_of
                 .emplace(key, implementation_->prepare_if_faster(context, fused, plain, rest))
                 .first;

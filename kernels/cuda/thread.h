@@ -5,10 +5,12 @@
 //   CUDA_KERNEL(threads) name(...)    a kernel of at most that many threads a block;
 //   CUDA_KERNEL_RESIDENT(threads, n)  of which n blocks at a time have room for their registers
 //   CUDA_DEVICE                       a function of one thread
+//   CUDA_GRID_CONSTANT                a kernel's parameter that is read where it lies, not copied by each thread
 //   thread_index() block_index() block_size() grid_size()
 //   sync_block()                      barrier of the block; shared memory written before is seen after
 //   any_in_block()                    barrier; whether any thread came with true
 //   sync_warp() ballot() shuffle() shuffle_xor()   of all 32 lanes
+//   add_at() raise_at()               atomic sum, giving what was there before, and atomic maximum, in any memory
 //   shared_memory<T>()                the block's dynamic shared memory, 16-byte aligned
 //   copy_async() commit_copies() wait_for_copies<N>()   16 bytes from global to shared memory (cp.async)
 //   load_matrices() load_matrices_transposed() multiply_add()   ldmatrix; mma.m16n8k16 of bf16 or f16

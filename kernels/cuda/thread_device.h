@@ -7,6 +7,7 @@
 #define CUDA_KERNEL(threads) __global__ void __launch_bounds__(threads)
 #define CUDA_KERNEL_RESIDENT(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define CUDA_DEVICE __device__ __forceinline__
+#define CUDA_GRID_CONSTANT const __grid_constant__
 
 namespace kernels::cuda {
 
@@ -61,6 +62,13 @@ CUDA_DEVICE int not_before(int x) {
 // Sums of integers by many threads at once: the result does not depend on their order.
 CUDA_DEVICE void add_to_shared(std::uint64_t* sum, std::uint64_t x) {
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(x));
+}
+
+CUDA_DEVICE int add_at(int* place, int x) {
+  return atomicAdd(place, x);
+}
+CUDA_DEVICE void raise_at(int* place, int x) {
+  atomicMax(place, x);
 }
 
 CUDA_DEVICE std::uint32_t shared_address(const void* p) {

@@ -14,6 +14,7 @@
 #define CUDA_KERNEL(threads) static void
 #define CUDA_KERNEL_RESIDENT(threads, blocks) static void
 #define CUDA_DEVICE inline
+#define CUDA_GRID_CONSTANT const
 
 namespace kernels::cuda {
 
@@ -131,6 +132,15 @@ CUDA_DEVICE int not_before(int x) {
 
 CUDA_DEVICE void add_to_shared(std::uint64_t* sum, std::uint64_t x) {
   *sum += x;
+}
+
+CUDA_DEVICE int add_at(int* place, int x) {
+  const int before = *place;
+  *place += x;
+  return before;
+}
+CUDA_DEVICE void raise_at(int* place, int x) {
+  if (*place < x) *place = x;
 }
 
 CUDA_DEVICE void copy_async(void* to, const void* from, bool valid) {

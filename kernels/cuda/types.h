@@ -18,6 +18,11 @@ namespace kernels::cuda {
 // a scale.
 enum class Type { f32, bf16, f16, e4m3, e5m2 };
 
+constexpr const char* name_of(Type type) {
+  constexpr const char* kNames[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
+  return kNames[static_cast<int>(type)];
+}
+
 constexpr bool is_fp8(Type type) {
   return type == Type::e4m3 || type == Type::e5m2;
 }
@@ -36,7 +41,7 @@ struct Tensor {
 
   explicit operator bool() const { return data != nullptr; }
   template <class T>
-  T* as() const {
+  CUDA_HOST_DEVICE T* as() const {
     return static_cast<T*>(data);
   }
 };
@@ -49,10 +54,17 @@ struct ConstTensor {
   ConstTensor(Tensor t) : data(t.data), type(t.type) {}  // NOLINT: a tensor may be read
   explicit operator bool() const { return data != nullptr; }
   template <class T>
-  const T* as() const {
+  CUDA_HOST_DEVICE const T* as() const {
     return static_cast<const T*>(data);
   }
 };
+
+template <class AnyTensor>
+AnyTensor from_row(AnyTensor tensor, std::int64_t row, std::int64_t cols) {
+  tensor.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data)) +
+                row * cols * size_of(tensor.type);
+  return tensor;
+}
 
 CUDA_HOST_DEVICE std::uint32_t bits_of(float x) {
 #ifdef __CUDA_ARCH__

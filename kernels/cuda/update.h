@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/random.h"
+#include "kernels/cuda/tensor_group.h"
 
 namespace kernels::cuda {
 
@@ -62,22 +63,25 @@ struct Moments {
   float* of[N > 0 ? N : 1];
 };
 
-// The elements that a thread moves: from `first` on, Width side by side, by strides of the whole grid.
+// The elements that a thread moves: from `first` on, Width side by side, by strides of all blocks.
 template <int Width>
 struct OwnElements {
   std::int64_t first, stride;
 };
 template <int Width>
+CUDA_DEVICE OwnElements<Width> own_elements(int block, int blocks) {
+  return {(static_cast<std::int64_t>(block) * block_size() + thread_index()) * Width,
+          static_cast<std::int64_t>(blocks) * block_size() * Width};
+}
+template <int Width>
 CUDA_DEVICE OwnElements<Width> own_elements() {
-  return {(static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width,
-          static_cast<std::int64_t>(grid_size().x) * block_size() * Width};
+  return own_elements<Width>(block_index().x, grid_size().x);
 }
 
-// rule(value, gradient, moments) for each element, by references.
+// rule(value, gradient, moments) for each of the thread's own elements, by references.
 template <int Width, int N, class P, class G, class Rule>
 CUDA_DEVICE void move_elements(const Moved<P>& moved, const G* gradient, const Moments<N>& moments,
-                               std::int64_t count, const Rule& rule) {
-  const OwnElements<Width> own = own_elements<Width>();
+                               std::int64_t count, const OwnElements<Width>& own, const Rule& rule) {
   for (std::int64_t i = own.first; i < count; i += own.stride) {
     float value[Width], g[Width], m[N > 0 ? N : 1][Width];
     moved.load(value, i);
@@ -101,20 +105,46 @@ CUDA_DEVICE void move_elements(const Moved<P>& moved, const G* gradient, const M
   }
 }
 
+// How many elements a thread moves at a time.
+inline constexpr int kUpdateWidth = 4;
+constexpr int update_width(std::int64_t count) {
+  return count % kUpdateWidth == 0 ? kUpdateWidth : 1;
+}
+inline int update_blocks(std::int64_t count) {
+  return blocks_for(count / update_width(count), kUpdateThreads);
+}
+
 // Calls body.operator()<P, G, Width>(launch) with the types of a parameter and of what it is moved by, and
 // with the launch of a kernel that moves Width of `count` elements at a time.
 template <class Body>
 void with_update_types(Type parameter, Type gradient, std::int64_t count, const Body& body) {
-  constexpr int kWidth = 4;
   with_type(parameter, [&]<class P>(P) {
     with_type(gradient, [&]<class G>(G) {
-      const auto call = [&]<int Width>() {
-        body.template operator()<P, G, Width>(
-            Launch{.grid = {blocks_for(count / Width, kUpdateThreads), 1, 1}, .threads = kUpdateThreads});
-      };
-      count % kWidth == 0 ? call.template operator()<kWidth>() : call.template operator()<1>();
+      const Launch launch{.grid = {update_blocks(count), 1, 1}, .threads = kUpdateThreads};
+      update_width(count) == 1 ? body.template operator()<P, G, 1>(launch)
+                               : body.template operator()<P, G, kUpdateWidth>(launch);
     });
   });
+}
+
+// The same for tensors with a parameter, a gradient and a count, in groups: body.operator()<P, G, Width>(
+// launch, group).
+template <class T, class Body>
+void update_in_groups(std::span<const T> tensors, const Body& body) {
+  const auto alike = [](const T& a, const T& b) {
+    return a.parameter.type == b.parameter.type && a.gradient.type == b.gradient.type &&
+           update_width(a.count) == update_width(b.count);
+  };
+  in_groups(
+      tensors, alike, [](const T& t) { return update_blocks(t.count); },
+      [&](const TensorGroup<T>& group, int blocks) {
+        const T& first = group.of[0];
+        with_update_types(first.parameter.type, first.gradient.type, first.count,
+                          [&]<class P, class G, int Width>(Launch launch) {
+                            launch.grid.x = blocks;
+                            body.template operator()<P, G, Width>(launch, group);
+                          });
+      });
 }
 
 }  // namespace kernels::cuda

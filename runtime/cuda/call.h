@@ -130,11 +130,4 @@ class Call : public OperationView {
   bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };
 
-template <class AnyTensor>
-AnyTensor from_row(AnyTensor tensor, std::int64_t row, std::int64_t cols) {
-  tensor.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data)) +
-                row * cols * cuda::size_of(tensor.type);
-  return tensor;
-}
-
 }  // namespace runtime

@@ -267,7 +267,7 @@ TEST_CASE("add, convert and gather_last on the GPU move what they should") {
 }
 
 TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in the order of its rows") {
-  const kernels::EmbeddingShape s{3, 100, 40, 7};  // 300 rows of 7 tokens: more than one block looks through
+  const kernels::EmbeddingShape s{3, 700, 16, 7};  // 2,100 rows of 7 tokens: more than are looked through at a time
   for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
     const auto weight = normal_tensor(s.V * s.C, 2, type), position = normal_tensor(s.T * s.C, 3, type);
@@ -294,8 +294,9 @@ TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in t
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += before[i];
     for (std::size_t i = 0; i < position_sums.size(); ++i) position_sums[i] += position_before[i];
     const auto values = in_every_order([&] {
+      Scratch scratch;
       DeviceArray g(dout, type), dw(before, Type::f32), dp(position_before, Type::f32);
-      cuda::embedding_backward(no_scratch(), dw, dp, g, tokens_on_gpu.data(), s);
+      cuda::embedding_backward(scratch.context(), dw, dp, g, tokens_on_gpu.data(), s);
       return joined({dw.values(), dp.values()});
     });
     CHECK(values == joined({sums, position_sums}));

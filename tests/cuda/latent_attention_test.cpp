@@ -75,8 +75,9 @@ TEST_CASE(
       return joined({out, lse, dq, dkv});
     });
     check_as_accurate_as_plain(out, plain.out, exact.out, c.type, kForward);
-    // Scores are sums of products that no rounding has touched: the log-sum-exp is that of fp32.
-    check_as_accurate_as_plain(lse, plain_lse, exact.lse, Type::f32, kForward);
+    // Scores are sums of products that no rounding has touched: the log-sum-exp is that of fp32. Tensor cores
+    // truncate where fp32 rounds, once for each 16 of the N + P products: twice the error.
+    check_as_accurate_as_plain(lse, plain_lse, exact.lse, Type::f32, 2 * kForward);
     check_as_accurate_as_plain(dq, plain.dq, exact.dq, c.type, kBackward);
     check_as_accurate_as_plain(dkv, plain.dkv, exact.dkv, c.type, kBackward);
   }

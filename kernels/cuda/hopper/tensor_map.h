@@ -5,12 +5,6 @@
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/types.h"
 
-#ifdef __CUDACC__
-#define CUDA_GRID_CONSTANT const __grid_constant__
-#else
-#define CUDA_GRID_CONSTANT const
-#endif
-
 namespace kernels::cuda {
 
 #ifdef __CUDACC__
