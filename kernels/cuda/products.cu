@@ -181,7 +181,7 @@ struct Products::Implementation {
   // The same; throws where there is none.
   const Prepared& prepare(const Context& context, const Product& p);
   void run(const Context& context, const Product& p);
-  // The product by itself; bias and addend take a pass of their own.
+  // The addend, or else the bias, takes a pass of its own.
   void run_in_passes(const Context& context, const Product& p);
   // For a product with an epilogue: empty where the library has none, or where it is not faster.
   std::optional<Prepared> prepare_if_faster(const Context& context, const Product& fused,
@@ -245,6 +245,9 @@ cublasStatus_t Products::Implementation::multiply(const Context& context, const 
 }
 
 bool Products::Implementation::choose(const Context& context, const Product& p, Prepared& prepared) const {
+  // In fp8 the library proposes algorithms that it then refuses to run (XLA's gemm_rewriter.cc keeps the two
+  // apart, too: github.com/tensorflow/tensorflow/pull/60020).
+  if (is_fp8(p.a.type) && p.bias && p.addend) return false;
   cublasLtMatmulPreference_t handle_of_preference = nullptr;
   check_cublas(cublasLtMatmulPreferenceCreate(&handle_of_preference));
   const Preference preference(handle_of_preference);
@@ -339,10 +342,12 @@ void Products::Implementation::run_in_passes(const Context& context, const Produ
     part.a = from(p.a, row * (p.lda ? p.lda : p.K));
     part.out = sums;
     part.ldout = 0;
-    part.bias = part.addend = {};
+    part.addend = {};
+    if (!p.addend) part.bias = {};
     run(context.behind(at_once * row_bytes), part);
     const std::int64_t first = row * (p.ldout ? p.ldout : p.N);
-    add(context, from(p.out, first), sums, from(p.addend, first), p.bias, part.M, p.N);
+    add(context, from(p.out, first), sums, from(p.addend, first), p.addend ? ConstTensor() : p.bias, part.M,
+        p.N);
   }
 }
 

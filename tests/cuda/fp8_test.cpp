@@ -115,7 +115,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("products in fp8 multiply what the codes stand for, at the tensors' scales") {
+TEST_CASE("products in fp8 multiply what the codes stand for, at the tensors' scales, and add to it") {
   const std::int64_t M = 5, N = 32, K = 48;
   const float scale_a = 0.25f, scale_b = 0x1p-6f;
   std::vector<std::uint8_t> a(static_cast<std::size_t>(M * K)), b(static_cast<std::size_t>(N * K));
@@ -137,20 +137,38 @@ TEST_CASE("products in fp8 multiply what the codes stand for, at the tensors' sc
       exact.push_back(sum * static_cast<double>(scale_a * scale_b));
       plain.push_back(sum_f32 * scale_a * scale_b);
     }
-  tests::Scratch scratch;
-  OnGpu<std::uint8_t> a_bytes(a), b_bytes(b);
-  OnGpu<float> a_scale(scale_a), b_scale(scale_b);
-  DeviceArray out(M * N, Type::bf16);
-  cuda::Products products(true);
-  products.run(scratch.context(), {.M = M,
-                                   .N = N,
-                                   .K = K,
-                                   .a = {a_bytes.data(), Type::e5m2},
-                                   .b = {b_bytes.data(), Type::e4m3},
-                                   .out = out,
-                                   .transpose_b = true,
-                                   .scale_a = a_scale.data(),
-                                   .scale_b = b_scale.data()});
-  tests::check_as_accurate_as_plain(out.values(), tests::rounded(plain, Type::bf16), exact, Type::bf16,
-                                    test::kForward);
+  const auto bias = tests::normal_tensor(N, 1, Type::bf16),
+             addend = tests::normal_tensor(M * N, 2, Type::bf16);
+  for (const bool has_bias : {false, true})
+    for (const bool has_addend : {false, true}) {
+      CAPTURE(has_bias, has_addend);
+      std::vector<double> sums = exact;
+      std::vector<float> plain_sums = plain;
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        const float more =
+            (has_bias ? bias[i % static_cast<std::size_t>(N)] : 0) + (has_addend ? addend[i] : 0);
+        sums[i] += static_cast<double>(more);
+        plain_sums[i] += more;
+      }
+      tests::Scratch scratch;
+      OnGpu<std::uint8_t> a_bytes(a), b_bytes(b);
+      OnGpu<float> a_scale(scale_a), b_scale(scale_b);
+      DeviceArray out(addend, Type::bf16), bias_on_gpu(bias, Type::bf16);  // it may add to its own output
+      cuda::Products products(true);
+      products.run(scratch.context(),
+                   {.M = M,
+                    .N = N,
+                    .K = K,
+                    .a = {a_bytes.data(), Type::e5m2},
+                    .b = {b_bytes.data(), Type::e4m3},
+                    .out = out,
+                    .transpose_b = true,
+                    .bias = has_bias ? cuda::ConstTensor(bias_on_gpu) : cuda::ConstTensor(),
+                    .addend = has_addend ? cuda::ConstTensor(out) : cuda::ConstTensor(),
+                    .scale_a = a_scale.data(),
+                    .scale_b = b_scale.data()});
+      // The library may round twice, before and behind what is added.
+      tests::check_as_accurate_as_plain(out.values(), tests::rounded(plain_sums, Type::bf16), sums,
+                                        Type::bf16, 2 * test::kForward);
+    }
 }
