@@ -181,13 +181,12 @@ void require_whole_tensors(const sim::Scenario& scenario) {
 // What of a strategy no executor here carries out.
 void require_strategy(const sim::Scenario& scenario, const Device& device) {
   const sim::Strategy& s = scenario.strategy;
-  // Kernels that know of a part of the vocabulary, of segments of a sequence, of rows from several ranks.
+  // Kernels that know of segments of a sequence, of rows from several ranks.
   const auto on_cpu_alone = [&](const char* field, int degree, const char* what) {
     if (degree > 1 && !device.shares_host_memory())
       throw NoDevice(device.name() + " has no kernels for " + what + "; strategy." + field + " is " +
                      std::to_string(degree) + ", which runs with --device cpu");
   };
-  on_cpu_alone("tensor_parallel", s.tensor_parallel, "a divided vocabulary");
   on_cpu_alone("context_parallel", s.context_parallel, "divided sequences");
   on_cpu_alone("expert_parallel", s.expert_parallel, "experts of several ranks");
   const std::int64_t heads = scenario.model.num_key_value_heads;

@@ -16,23 +16,59 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr std::size_t kMostShared = 113 << 10;
 constexpr std::size_t kPartials = 2 * kWarps * sizeof(float);
 
+// What of a row's loss and gradient a kernel finds: both, or, where ranks divide the vocabulary, first the
+// statistics of a part and then loss and gradient of it by those of all parts.
+enum class Does { all, statistics, gradient };
+
+struct Arguments {
+  float* losses;
+  const std::int32_t* targets;
+  float scale;
+  const float* loss_scale;
+  std::int64_t V, words;
+  // Where ranks divide the vocabulary.
+  std::int64_t first = 0, rows = 0;
+  int ranks = 0;
+  float* statistics = nullptr;            // (R, 3)
+  const float* all_statistics = nullptr;  // (ranks, R, 3)
+};
+
+// Of a row, or of a part of it.
+struct RowLoss {
+  float highest, sum;  // the largest logit, and the sum of exponentials below it
+  float target = 0;    // the target's logit; 0 where the target is another part's
+};
+
+CUDA_DEVICE RowLoss of_all_parts(const Arguments& a, std::int64_t row) {
+  const auto at = [&](int rank) { return a.all_statistics + (rank * a.rows + row) * kLossStatistics; };
+  RowLoss whole{kLowest, 0};
+  for (int rank = 0; rank < a.ranks; ++rank) whole.highest = fmaxf(whole.highest, at(rank)[0]);
+  for (int rank = 0; rank < a.ranks; ++rank) {
+    whole.sum += at(rank)[1] * exp2_fast((at(rank)[0] - whole.highest) * kLog2e);
+    whole.target += at(rank)[2];
+  }
+  return whole;
+}
+
 // Shared memory: two numbers for each warp; behind them the row where it is kept.
-template <class T, int Width, bool Kept>
+template <class T, int Width, bool Kept, Does Do>
 CUDA_KERNEL(kThreads)
-cross_entropy_kernel(T* logits_to_dlogits, float* losses, const std::int32_t* targets, float scale,
-                     const float* loss_scale, std::int64_t V, std::int64_t words) {
+cross_entropy_kernel(T* logits_to_dlogits, Arguments a) {
   float* const partials = shared_memory<float>();
-  const std::int64_t row = block_index().x;
+  const std::int64_t row = block_index().x, V = a.V, words = a.words;
   T* const logits = logits_to_dlogits + row * V;
   const std::int64_t first = static_cast<std::int64_t>(thread_index()) * Width;
   const std::int64_t stride = static_cast<std::int64_t>(block_size()) * Width;
-  const std::int32_t target = targets[row];
-  if (target < 0) {
-    const float nothing[Width] = {};
+  const float nothing[Width] = {};
+  if (Do != Does::statistics && a.targets[row] < 0) {
     for (std::int64_t v = first; v < V; v += stride) store<Width>(logits + v, nothing);
-    if (thread_index() == 0) losses[row] = 0;
+    if (thread_index() == 0) a.losses[row] = 0;
     return;
   }
+  // Among this part's columns; vocabularies are far below 2^31.
+  const auto of_part = static_cast<int>(a.targets[row] - a.first);
+  constexpr int kElsewhere = -1;
+  const int target = of_part >= 0 && of_part < words ? of_part : kElsewhere;
 
   // Whole vectors; behind them the first thread has what is left of the words, beside padding that counts for
   // nothing, whatever stands there.
@@ -53,61 +89,89 @@ cross_entropy_kernel(T* logits_to_dlogits, float* losses, const std::int32_t* ta
     wait_for_copies<0>();
     row_values = kept;
   }
-  // Exponents of 2, which the hardware knows, and no branch on a logit of -inf: below a finite bound it is 0
-  // by itself. The kernel is else bound by its instructions and not by its bytes.
-  float bound = kLowest, own_sum = 0;
-  const auto add = [&](const float(&x)[Width]) {
-    float highest = bound;
+  RowLoss loss{};
+  if constexpr (Do == Does::gradient) {
+    loss = of_all_parts(a, row);
+  } else {
+    // Exponents of 2, which the hardware knows, and no branch on a logit of -inf: below a finite bound it is
+    // 0 by itself. The kernel is else bound by its instructions and not by its bytes.
+    float bound = kLowest, own_sum = 0;
+    const auto add = [&](const float(&x)[Width]) {
+      float highest = bound;
 #pragma unroll
-    for (int w = 0; w < Width; ++w) highest = fmaxf(highest, x[w]);
-    if (highest > bound) {
-      own_sum *= exp2_fast((bound - highest) * kLog2e);
-      bound = highest;
+      for (int w = 0; w < Width; ++w) highest = fmaxf(highest, x[w]);
+      if (highest > bound) {
+        own_sum *= exp2_fast((bound - highest) * kLog2e);
+        bound = highest;
+      }
+      const float base = bound * kLog2e;
+#pragma unroll
+      for (int w = 0; w < Width; ++w) own_sum += exp2_fast(fmaf(x[w], kLog2e, -base));
+    };
+    for (std::int64_t v = first; v < whole; v += stride) {
+      float x[Width];
+      load<Width>(x, row_values + v);
+      add(x);
     }
-    const float base = bound * kLog2e;
-#pragma unroll
-    for (int w = 0; w < Width; ++w) own_sum += exp2_fast(fmaf(x[w], kLog2e, -base));
-  };
-  for (std::int64_t v = first; v < whole; v += stride) {
-    float x[Width];
-    load<Width>(x, row_values + v);
-    add(x);
+    if (rest < words) {
+      float x[Width];
+      load_rest(x, row_values);
+      add(x);
+    }
+    loss.highest = block_max(bound, partials);
+    loss.sum = block_sum(own_sum * exp2_fast((bound - loss.highest) * kLog2e), partials + kWarps);
+    if (thread_index() == 0 && target != kElsewhere) loss.target = to_float(logits[target]);
   }
-  if (rest < words) {
-    float x[Width];
-    load_rest(x, row_values);
-    add(x);
-  }
-  const float highest = block_max(bound, partials);
-  const float sum = block_sum(own_sum * exp2_fast((bound - highest) * kLog2e), partials + kWarps);
-  // Its value is read before any thread writes gradients, and the loss before the barrier below.
-  if (thread_index() == 0) losses[row] = logf(sum) - (to_float(logits[target]) - highest);
-  sync_block();
+  if constexpr (Do == Does::statistics) {
+    float* const own = a.statistics + row * kLossStatistics;
+    if (thread_index() == 0) own[0] = loss.highest, own[1] = loss.sum, own[2] = loss.target;
+  } else {
+    if (thread_index() == 0) a.losses[row] = logf(loss.sum) - (loss.target - loss.highest);
+    sync_block();  // the target's logit is read before any thread writes gradients
 
-  const float one = loss_scale == nullptr ? scale : scale * *loss_scale;  // of a gradient
-  const float factor = one / sum, base = highest * kLog2e;
-  const auto store_gradient = [&](float(&x)[Width], std::int64_t v) {
-    const auto at = static_cast<int>(target - v);  // of the target in x; vocabularies are far below 2^31
+    const float one = a.loss_scale == nullptr ? a.scale : a.scale * *a.loss_scale;  // of a gradient
+    const float factor = one / loss.sum, base = loss.highest * kLog2e;
+    const auto store_gradient = [&](float(&x)[Width], std::int64_t v) {
+      const int at = target == kElsewhere ? kElsewhere : target - static_cast<int>(v);  // of the target in x
 #pragma unroll
-    for (int w = 0; w < Width; ++w) {
-      x[w] = exp2_fast(fmaf(x[w], kLog2e, -base)) * factor;
-      if (w == at) x[w] -= one;
+      for (int w = 0; w < Width; ++w) {
+        x[w] = exp2_fast(fmaf(x[w], kLog2e, -base)) * factor;
+        if (w == at) x[w] -= one;
+      }
+      store<Width>(logits + v, x);
+    };
+    for (std::int64_t v = first; v < whole; v += stride) {
+      float x[Width];
+      load<Width>(x, row_values + v);
+      store_gradient(x, v);
     }
-    store<Width>(logits + v, x);
-  };
-  for (std::int64_t v = first; v < whole; v += stride) {
-    float x[Width];
-    load<Width>(x, row_values + v);
-    store_gradient(x, v);
+    if (rest < words) {
+      float x[Width];
+      load_rest(x, row_values);
+      store_gradient(x, rest);
+    }
+    for (std::int64_t v = ceil_div(words, Width) * Width + first; v < V; v += stride)
+      store<Width>(logits + v, nothing);
   }
-  if (rest < words) {
-    float x[Width];
-    load_rest(x, row_values);
-    store_gradient(x, rest);
-  }
-  const float nothing[Width] = {};
-  for (std::int64_t v = ceil_div(words, Width) * Width + first; v < V; v += stride)
-    store<Width>(logits + v, nothing);
+}
+
+template <Does Do>
+void launch(const Context& context, Tensor logits, std::int64_t R, const Arguments& arguments) {
+  const std::int64_t V = arguments.V;
+  with_type(logits.type, [&]<class T>(T) {
+    const auto start_kernel = [&]<int Width, bool Kept>() {
+      start(context,
+            {.grid = {static_cast<int>(R), 1, 1},
+             .threads = threads_for(ceil_div(V, Width), kThreads),
+             .shared_bytes = kPartials + (Kept ? static_cast<std::size_t>(V) * sizeof(T) : 0)},
+            cross_entropy_kernel<T, Width, Kept, Do>, logits.as<T>(), arguments);
+    };
+    if (V % kVector<T> != 0) return start_kernel.template operator()<1, false>();
+    if constexpr (Do == Does::all)  // the others read a row once
+      if (kPartials + static_cast<std::size_t>(V) * sizeof(T) <= kMostShared)
+        return start_kernel.template operator()<kVector<T>, true>();
+    start_kernel.template operator()<kVector<T>, false>();
+  });
 }
 
 }  // namespace
@@ -115,19 +179,25 @@ cross_entropy_kernel(T* logits_to_dlogits, float* losses, const std::int32_t* ta
 void cross_entropy_forward_backward(const Context& context, Tensor logits_to_dlogits, float* losses,
                                     const std::int32_t* targets, float scale, const float* loss_scale,
                                     std::int64_t R, std::int64_t V, std::int64_t words) {
-  with_type(logits_to_dlogits.type, [&]<class T>(T) {
-    const auto launch = [&]<int Width, bool Kept>() {
-      start(context,
-            {.grid = {static_cast<int>(R), 1, 1},
-             .threads = threads_for(ceil_div(V, Width), kThreads),
-             .shared_bytes = kPartials + (Kept ? static_cast<std::size_t>(V) * sizeof(T) : 0)},
-            cross_entropy_kernel<T, Width, Kept>, logits_to_dlogits.as<T>(), losses, targets, scale,
-            loss_scale, V, words);
-    };
-    if (V % kVector<T> != 0) return launch.template operator()<1, false>();
-    const bool fits = kPartials + static_cast<std::size_t>(V) * sizeof(T) <= kMostShared;
-    fits ? launch.template operator()<kVector<T>, true>() : launch.template operator()<kVector<T>, false>();
-  });
+  launch<Does::all>(context, logits_to_dlogits, R, {losses, targets, scale, loss_scale, V, words});
+}
+
+void cross_entropy_statistics(const Context& context, float* statistics, ConstTensor logits,
+                              const std::int32_t* targets, std::int64_t R, std::int64_t V,
+                              VocabularyPart part) {
+  Arguments arguments{nullptr, targets, 0, nullptr, V, part.count, part.first, R};
+  arguments.statistics = statistics;
+  launch<Does::statistics>(context, {const_cast<void*>(logits.data), logits.type}, R, arguments);  // reads it
+}
+
+void cross_entropy_of_part(const Context& context, Tensor logits_to_dlogits, float* losses,
+                           const std::int32_t* targets, const float* statistics, std::int64_t ranks,
+                           float scale, const float* loss_scale, std::int64_t R, std::int64_t V,
+                           VocabularyPart part) {
+  Arguments arguments{losses, targets, scale, loss_scale, V, part.count, part.first, R};
+  arguments.ranks = static_cast<int>(ranks);
+  arguments.all_statistics = statistics;
+  launch<Does::gradient>(context, logits_to_dlogits, R, arguments);
 }
 
 }  // namespace kernels::cuda

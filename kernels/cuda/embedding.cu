@@ -6,18 +6,26 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// The row of this part of the weight, of V rows from that of token `first` on, or kElsewhere.
+constexpr int kElsewhere = -1;
+CUDA_DEVICE int own_row(std::int32_t token, std::int64_t first, std::int64_t V) {
+  const std::int64_t row = token - first;
+  return row >= 0 && row < V ? static_cast<int>(row) : kElsewhere;
+}
+
 // A block a row.
 template <class T, int Width>
 CUDA_KERNEL(kThreads)
 embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* weight, const T* position_weight,
-                         const std::int32_t* positions, std::int64_t T_, std::int64_t C) {
+                         const std::int32_t* positions, std::int64_t T_, std::int64_t C, std::int64_t first,
+                         std::int64_t V) {
   const std::int64_t row = block_index().x;
-  const std::int64_t token = tokens[row];
+  const std::int64_t token = own_row(tokens[row], first, V);
   const std::int64_t position = (positions != nullptr ? positions[row / T_] : 0) + row % T_;
   for (std::int64_t c = static_cast<std::int64_t>(thread_index()) * Width; c < C;
        c += static_cast<std::int64_t>(block_size()) * Width) {
-    float sum[Width], term[Width];
-    load<Width>(sum, weight + token * C + c);
+    float sum[Width] = {}, term[Width];
+    if (token != kElsewhere) load<Width>(sum, weight + token * C + c);
     if (position_weight != nullptr) {
       load<Width>(term, position_weight + position * C + c);
 #pragma unroll
@@ -80,15 +88,21 @@ rank_kernel(int* ranks, int* totals, int* used, const std::int32_t* tokens, int 
 
 // places (V): where in `order` the rows of a token begin. Which token comes first there does not matter.
 CUDA_KERNEL(kThreads)
-place_kernel(int* places, int* used, const int* ranks, const int* totals, const std::int32_t* tokens, int R) {
+place_kernel(int* places, int* used, const int* ranks, const int* totals, const std::int32_t* tokens, int R,
+             std::int64_t first, std::int64_t V) {
   const int row = block_index().x * kThreads + thread_index();
-  if (row < R && ranks[row] == 0) places[tokens[row]] = add_at(used, totals[row]);
+  if (row >= R || ranks[row] != 0) return;
+  const int token = own_row(tokens[row], first, V);
+  if (token != kElsewhere) places[token] = add_at(used, totals[row]);
 }
 
 CUDA_KERNEL(kThreads)
-order_kernel(int* order, const int* places, const int* ranks, const std::int32_t* tokens, int R) {
+order_kernel(int* order, const int* places, const int* ranks, const std::int32_t* tokens, int R,
+             std::int64_t first, std::int64_t V) {
   const int row = block_index().x * kThreads + thread_index();
-  if (row < R) order[places[tokens[row]] + ranks[row]] = row;
+  if (row >= R) return;
+  const int token = own_row(tokens[row], first, V);
+  if (token != kElsewhere) order[places[token] + ranks[row]] = row;
 }
 
 // A block a row and kThreads * Width columns of it: the block of a token's first row sums all rows of that
@@ -96,13 +110,14 @@ order_kernel(int* order, const int* places, const int* ranks, const std::int32_t
 template <class G, class T, int Width>
 CUDA_KERNEL(kThreads)
 embedding_backward_kernel(G* dweight, const T* dout, const std::int32_t* tokens, const int* ranks,
-                          const int* totals, const int* places, const int* order, std::int64_t C) {
+                          const int* totals, const int* places, const int* order, std::int64_t C,
+                          std::int64_t first, std::int64_t V) {
   constexpr int kOnTheirWay = sizeof(T) == 4 ? 4 : 8;  // as many as registers hold
   const int row = block_index().x;
   if (ranks[row] != 0) return;
   const std::int64_t c = (static_cast<std::int64_t>(block_index().y) * block_size() + thread_index()) * Width;
-  if (c >= C) return;
-  const std::int64_t token = tokens[row];
+  const std::int64_t token = own_row(tokens[row], first, V);
+  if (c >= C || token == kElsewhere) return;
   const int count = totals[row];
   const int* const rows = order + places[token];
   float sum[Width] = {};
@@ -176,8 +191,8 @@ void embedding_forward(const Context& context, Tensor out, const std::int32_t* t
       start(context,
             {.grid = {static_cast<int>(s.B * s.T), 1, 1},
              .threads = threads_for(ceil_div(s.C, Width), kThreads)},
-            embedding_forward_kernel<T, Width>, out.as<T>(), tokens, weight.as<T>(), position_weight.as<T>(),
-            positions, s.T, s.C);
+            embedding_forward_kernel<T, Width>, out.as<T>(), tokens, weight.as<T>(),
+            s.first == 0 ? position_weight.as<T>() : nullptr, positions, s.T, s.C, s.first, s.V);
     };
     s.C % kVector<T> == 0 ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
@@ -197,8 +212,8 @@ void embedding_backward(const Context& context, Tensor dweight, Tensor dposition
          .shared_bytes = (kRankTile + 2 * kThreads) * sizeof(int)},
         rank_kernel, ranks, totals, used, tokens, rows);
   const Launch a_thread_each{.grid = {static_cast<int>(ceil_div(rows, kThreads)), 1, 1}, .threads = kThreads};
-  start(context, a_thread_each, place_kernel, places, used, ranks, totals, tokens, rows);
-  start(context, a_thread_each, order_kernel, order, places, ranks, tokens, rows);
+  start(context, a_thread_each, place_kernel, places, used, ranks, totals, tokens, rows, s.first, s.V);
+  start(context, a_thread_each, order_kernel, order, places, ranks, tokens, rows, s.first, s.V);
   with_type(dweight.type, [&]<class G>(G) {
     with_type(dout.type, [&]<class T>(T) {
       const auto launch = [&]<int Width>() {
@@ -207,7 +222,7 @@ void embedding_backward(const Context& context, Tensor dweight, Tensor dposition
               {.grid = {rows, static_cast<int>(ceil_div(s.C, static_cast<std::int64_t>(threads) * Width)), 1},
                .threads = threads},
               embedding_backward_kernel<G, T, Width>, dweight.as<G>(), dout.as<T>(), tokens, ranks, totals,
-              places, order, s.C);
+              places, order, s.C, s.first, s.V);
         if (dposition_weight)
           start(
               context,

@@ -50,7 +50,7 @@ struct Arguments {
   std::byte* scratch;
   SamplingSettings settings;
   const std::int64_t* step;
-  std::int64_t first_row, V;
+  std::int64_t first_row, V, stride;  // V words of the `stride` columns of a row
   int parts;
 
   CUDA_DEVICE Row row(std::int64_t r) const {
@@ -65,7 +65,7 @@ struct Arguments {
             counts + 2 * kBins,
             reinterpret_cast<Token*>(counts + 2 * kBins + 1)};
   }
-  CUDA_DEVICE const float* logits_of(std::int64_t r) const { return logits + (first_row + r) * V; }
+  CUDA_DEVICE const float* logits_of(std::int64_t r) const { return logits + (first_row + r) * stride; }
   CUDA_DEVICE std::int64_t begin_of(int part) const { return V * part / parts; }
 };
 
@@ -415,7 +415,8 @@ void pass_tokens_on(const Context& context, const TokenLoop& loop) {
 }
 
 void sample(const Context& context, std::int32_t* tokens, const float* logits,
-            const SamplingSettings& settings, const std::int64_t* step, std::int64_t B, std::int64_t V) {
+            const SamplingSettings& settings, const std::int64_t* step, std::int64_t B, std::int64_t columns,
+            std::int64_t V) {
   if (V >= kMostTokens)
     throw CudaError("sampling takes vocabularies below " + std::to_string(kMostTokens) + " tokens, not " +
                     std::to_string(V));
@@ -425,7 +426,7 @@ void sample(const Context& context, std::int32_t* tokens, const float* logits,
   const int parts = static_cast<int>(std::clamp<std::int64_t>(ceil_div(V, kPart), 1, kMostParts));
   for (std::int64_t first = 0; first < B; first += at_once) {
     const int rows = static_cast<int>(std::min(at_once, B - first));
-    const Arguments arguments{tokens, logits, scratch, settings, step, first, V, parts};
+    const Arguments arguments{tokens, logits, scratch, settings, step, first, V, columns, parts};
     const Launch of_parts{.grid = {parts, rows, 1}, .threads = kThreads, .shared_bytes = sizeof(Shared)};
     const Launch of_rows{.grid = {rows, 1, 1}, .threads = kThreads, .shared_bytes = sizeof(Shared)};
     start(context, of_parts, sample_best_kernel, arguments);

@@ -7,10 +7,11 @@
 
 namespace kernels::cuda {
 
-// tokens (B) from fp32 logits (B, V), V below 2^18. `step` lies in device memory, so that captured work can
-// be replayed for others; the settings are captured with the work.
+// tokens (B) from the first V of fp32 logits (B, columns), V below 2^18. `step` lies in device memory, so
+// that captured work can be replayed for others; the settings are captured with the work.
 void sample(const Context& context, std::int32_t* tokens, const float* logits,
-            const SamplingSettings& settings, const std::int64_t* step, std::int64_t B, std::int64_t V);
+            const SamplingSettings& settings, const std::int64_t* step, std::int64_t B, std::int64_t columns,
+            std::int64_t V);
 
 // How many steps' tokens are kept for the host to read.
 inline constexpr std::int64_t kTokenTurns = 2;

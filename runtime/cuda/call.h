@@ -43,21 +43,21 @@ class Call : public OperationView {
  public:
   Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
        cuda::AttentionKernels& attention_kernels, Fp8Scales& fp8_scales, const StepNumbers* step_numbers,
-       const kernels::SamplingSettings& sampling_settings)
+       const RunSettings& run_settings)
       : OperationView(bound),
         context(with),
         products(multiplier),
         flash_attention(attention_kernels),
         fp8(fp8_scales),
         numbers(step_numbers),
-        sampling(sampling_settings) {}
+        settings(run_settings) {}
 
   const cuda::Context& context;
   cuda::Products& products;
   cuda::AttentionKernels& flash_attention;
   Fp8Scales& fp8;
   const StepNumbers* numbers;
-  const kernels::SamplingSettings& sampling;
+  const RunSettings& settings;
 
   cuda::Tensor tensor(std::size_t operand) const {
     if (operand >= operands()) return {};
@@ -126,6 +126,11 @@ class Call : public OperationView {
         return true;
     }
     return false;
+  }
+  kernels::EmbeddingShape embedding_part() const {
+    kernels::EmbeddingShape shape = embedding();
+    shape.first = settings.vocabulary.first;
+    return shape;
   }
   bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };

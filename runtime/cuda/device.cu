@@ -238,7 +238,7 @@ class CudaDevice final : public Device {
 
  private:
   Call call(const BoundOperation& operation, const RunSettings& settings) {
-    return {operation, context_, products_, attention_, fp8_scales_, numbers_, settings.sampling};
+    return {operation, context_, products_, attention_, fp8_scales_, numbers_, settings};
   }
   // The row of kept_tokens_, and the number of the stamp, of a step of sampling.
   static std::size_t turn_of(std::int64_t step) { return static_cast<std::size_t>(step % cuda::kTokenTurns); }

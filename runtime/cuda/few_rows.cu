@@ -89,15 +89,15 @@ bool is_written_over(const Call& norm, std::span<const Call> behind) {
                      [&](const Call& call) { return call.writes_over(*norm.find(Role::out)); });
 }
 
-// Of two rows and more, by tensor cores, where sequences get one token each: in training a recomputed pass has
-// the bits of the one that kept its statistics. GELU behind weights in 16 bits is cuBLASLt's epilogue, if nothing
-// else is to be done.
+// Of two rows and more, by tensor cores, where sequences get one token each: in training a recomputed pass
+// has the bits of the one that kept its statistics. GELU behind weights in 16 bits is cuBLASLt's epilogue, if
+// nothing else is to be done.
 bool takes_few_rows(const Call& product, const InputNorm& norm, const Followed& followed) {
   const std::int64_t rows = product.rows();
   const cuda::WeightFormat format = product.weights().format;
   const Tensor out = product.tensor(0), addend = product.tensor(4);
-  if (rows < 2 || product.query_length() != 1 || product.tensor(1).type != cuda::Type::bf16 || out.type != cuda::Type::bf16 ||
-      (addend && addend.type != cuda::Type::bf16) ||
+  if (rows < 2 || product.query_length() != 1 || product.tensor(1).type != cuda::Type::bf16 ||
+      out.type != cuda::Type::bf16 || (addend && addend.type != cuda::Type::bf16) ||
       !cuda::gemv_tensor_cores_takes(format, rows, product.inner()))
     return false;
   const bool norms = norm.kind != InputNorm::Kind::none;

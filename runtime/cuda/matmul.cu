@@ -51,8 +51,8 @@ bool fits_gelu(cuda::Type type, std::int64_t columns) {
   return cuda::size_of(type) == 2 && columns % 8 == 0;
 }
 
-// Weights in fewer bits: up to kNarrowRows rows read them as they are; of more rows, as the prompt has them, some of the
-// weight's rows at a time become 16-bit numbers again in scratch memory.
+// Weights in fewer bits: up to kNarrowRows rows read them as they are; of more rows, as the prompt has them,
+// some of the weight's rows at a time become 16-bit numbers again in scratch memory.
 void matmul_with_quantised_weight(const Call& c, const cuda::Weights& weights) {
   const std::int64_t N = c.cols(), K = c.inner();
   const ConstTensor inp = c.tensor(1), bias = c.tensor(3), addend = c.tensor(4);
@@ -141,8 +141,8 @@ void matmul_backward_weight_fp8(const Call& c) {
     cuda::add_column_sums(c.context, dbias, dout, c.scale(2), c.rows(), N, c.updates(1));
 }
 
-// The bias's gradient as the product's epilogue, which sums what the product reads anyway. It is written: where
-// it is to be added, that is left for a pass over (N).
+// The bias's gradient as the product's epilogue, which sums what the product reads anyway. It is written:
+// where it is to be added, that is left for a pass over (N).
 bool weight_and_bias_at_once(const Call& c) {
   const Tensor dweight = c.tensor(0), dbias = c.tensor(1);
   const ConstTensor dout = c.tensor(2), inp = c.tensor(3);
@@ -251,16 +251,16 @@ void matmul_backward_weight(const Call& c) {
   if (weight_and_bias_at_once(c)) return;
   by_rows_in_type(c, c.tensor(2), inp.type, c.rows(), c.cols(),
                   [&](std::int64_t row, std::int64_t rows, ConstTensor dout, const cuda::Context& context) {
-                    c.products.run(context, {.M = c.cols(),
-                                             .N = c.inner(),
-                                             .K = rows,
-                                             .a = dout,
-                                             .b = from_row(inp, row, c.inner()),
-                                             .out = dweight,
-                                             .transpose_a = true,
-                                             .addend = row > 0 || c.updates(0) ? ConstTensor(dweight)
-                                                                               : ConstTensor(),
-                                             .tf32 = c.tf32()});
+                    c.products.run(context,
+                                   {.M = c.cols(),
+                                    .N = c.inner(),
+                                    .K = rows,
+                                    .a = dout,
+                                    .b = from_row(inp, row, c.inner()),
+                                    .out = dweight,
+                                    .transpose_a = true,
+                                    .addend = row > 0 || c.updates(0) ? ConstTensor(dweight) : ConstTensor(),
+                                    .tf32 = c.tf32()});
                   });
   if (const Tensor dbias = c.tensor(1))
     cuda::add_column_sums(c.context, dbias, c.tensor(2), nullptr, c.rows(), c.cols(), c.updates(1));

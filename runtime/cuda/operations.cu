@@ -1,4 +1,5 @@
 // A table from operation kinds to the kernels of kernels/cuda, as runtime/cpu/kernel_table.h is for the CPU.
+#include <algorithm>
 #include <iterator>
 
 #include "kernels/cuda/attention.h"
@@ -60,16 +61,31 @@ bool rope_and_kv_append(const Call& rope, const Call& append) {
   return true;
 }
 
+void cross_entropy(const Call& c) {
+  const cuda::Tensor logits = c.tensor(sim::Role::logits);
+  float* const losses = c.f32(sim::Role::losses);
+  const std::int32_t* const targets = c.i32(sim::Role::targets);
+  const float* const of_parts = c.f32(sim::Role::statistics);  // where ranks divide the vocabulary
+  if (of_parts == nullptr)
+    return cuda::cross_entropy_forward_backward(c.context, logits, losses, targets, c.scalar(),
+                                                &c.numbers->loss_scale, c.rows(), c.vocab(), c.words());
+  const std::int64_t ranks = c.find(sim::Role::statistics)->bytes /
+                             (cuda::kLossStatistics * static_cast<std::int64_t>(sizeof(float))) / c.rows();
+  cuda::cross_entropy_of_part(c.context, logits, losses, targets, of_parts, ranks, c.scalar(),
+                              &c.numbers->loss_scale, c.rows(), c.vocab(), c.settings.vocabulary);
+}
+
 // Operands by index, in the order that sim/plan/operation.h lists for the kind.
 constexpr KernelEntry kKernels[] = {
     {OpKind::embedding,
      [](const Call& c) {
        cuda::embedding_forward(c.context, c.tensor(0), c.i32(1), c.tensor(2), c.tensor(3), c.i32(4),
-                               c.embedding());
+                               c.embedding_part());
      }},
     {OpKind::embedding_backward,
      [](const Call& c) {
-       cuda::embedding_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.embedding());
+       cuda::embedding_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3),
+                                c.embedding_part());
      }},
     {OpKind::layernorm, [](const Call& c) { norm(c, c.tensor(sim::Role::inp), {}); }},
     {OpKind::layernorm_backward,
@@ -143,23 +159,24 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) {
        cuda::gather_last(c.context, c.tensor(0), c.tensor(1), c.batch(), c.query_length(), c.cols());
      }},
-    {OpKind::cross_entropy,
+    {OpKind::cross_entropy_statistics,
      [](const Call& c) {
-       cuda::cross_entropy_forward_backward(c.context, c.tensor(0), c.f32(1), c.i32(2), c.scalar(),
-                                            &c.numbers->loss_scale, c.rows(), c.vocab(), c.words());
+       cuda::cross_entropy_statistics(c.context, c.f32(sim::Role::statistics), c.tensor(sim::Role::logits),
+                                      c.i32(sim::Role::targets), c.rows(), c.vocab(), c.settings.vocabulary);
      }},
+    {OpKind::cross_entropy, cross_entropy},
     {OpKind::sample,
      [](const Call& c) {
-       cuda::sample(c.context, c.i32(0), c.f32(1), c.sampling, &c.numbers->sampling_step, c.rows(),
-                    c.vocab());
+       const std::int64_t words = c.settings.sampled_vocabulary;
+       cuda::sample(c.context, c.i32(0), c.f32(1), c.settings.sampling, &c.numbers->sampling_step, c.rows(),
+                    c.vocab(), words > 0 ? std::min(words, c.vocab()) : c.vocab());
      }},
     {OpKind::quantise, quantise},
 };
 
-// Operands of work that several devices share: there are no kernels for it.
+// Operands of sequences that several devices divide: there are no kernels for it.
 bool is_of_several_devices(OpKind kind, sim::Role role) {
-  return role == sim::Role::all_kv || role == sim::Role::statistics ||
-         (kind == OpKind::attention_flash_backward && role == sim::Role::dkv);
+  return role == sim::Role::all_kv || (kind == OpKind::attention_flash_backward && role == sim::Role::dkv);
 }
 
 // Fp32 beside elements of any type, in the kernels of kernel_entries.h.

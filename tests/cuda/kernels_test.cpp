@@ -267,7 +267,8 @@ TEST_CASE("add, convert and gather_last on the GPU move what they should") {
 }
 
 TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in the order of its rows") {
-  const kernels::EmbeddingShape s{3, 700, 16, 7};  // 2,100 rows of 7 tokens: more than are looked through at a time
+  const kernels::EmbeddingShape s{3, 700, 16,
+                                  7};  // 2,100 rows of 7 tokens: more than are looked through at a time
   for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
     const auto weight = normal_tensor(s.V * s.C, 2, type), position = normal_tensor(s.T * s.C, 3, type);
@@ -378,6 +379,90 @@ TEST_CASE(
       for (std::size_t r = 0; r < exact_losses.size(); ++r)
         CHECK(losses[r] == Approx(exact_losses[r]).epsilon(1e-6).margin(1e-6));
     }
+}
+
+TEST_CASE("parts of a vocabulary on the GPU have together the loss and the gradients of the whole") {
+  const std::int64_t R = 5, V = 301, width = 160;  // two parts, the second with 19 columns of padding
+  constexpr float kScale = 0.125f;
+  for (const Type type : {Type::f32, Type::bf16}) {
+    CAPTURE(static_cast<int>(type));
+    const auto logits = normal_tensor(R * V, 1, type, 3);
+    std::vector<std::int32_t> targets = test::random_ids(R, static_cast<std::int32_t>(V), 2);
+    targets[1] = -1, targets[2] = 7, targets[3] = 159 + 100;
+    OnGpu<std::int32_t> targets_on_gpu(targets);
+    DeviceArray whole(logits, type), whole_losses(R, Type::f32);
+    cuda::cross_entropy_forward_backward(no_scratch(), whole, whole_losses.f32(), targets_on_gpu.data(),
+                                         kScale, nullptr, R, V, V);
+    std::vector<float> of_parts(static_cast<std::size_t>(R * V)), losses;
+    std::vector<std::vector<float>> columns;
+    std::vector<float> statistics;
+    std::vector<kernels::VocabularyPart> parts{{0, width}, {width, V - width}};
+    for (const kernels::VocabularyPart& part : parts) {
+      std::vector<float> own(static_cast<std::size_t>(R * width),
+                             1000.0f);  // padding holds what would outweigh
+      for (std::int64_t r = 0; r < R; ++r)
+        std::copy_n(logits.begin() + r * V + part.first, part.count, own.begin() + r * width);
+      DeviceArray x(own, type), of_part(R * cuda::kLossStatistics, Type::f32);
+      cuda::cross_entropy_statistics(no_scratch(), of_part.f32(), x, targets_on_gpu.data(), R, width, part);
+      const std::vector<float> values = of_part.values();
+      statistics.insert(statistics.end(), values.begin(), values.end());
+      columns.push_back(own);
+    }
+    DeviceArray all(statistics, Type::f32);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const auto results = in_every_order([&] {
+        DeviceArray x(columns[p], type), loss(R, Type::f32);
+        cuda::cross_entropy_of_part(no_scratch(), x, loss.f32(), targets_on_gpu.data(), all.f32(), 2, kScale,
+                                    nullptr, R, width, parts[p]);
+        losses = loss.values();
+        return joined({x.values(), losses});
+      });
+      for (std::size_t r = 0; r < losses.size(); ++r)
+        CHECK(losses[r] == Approx(whole_losses.values()[r]).epsilon(1e-6).margin(1e-6));
+      for (std::int64_t r = 0; r < R; ++r) {
+        const auto row = results.begin() + r * width;
+        std::copy_n(row, parts[p].count, of_parts.begin() + r * V + parts[p].first);
+        CHECK(std::all_of(row + parts[p].count, row + width, [](float x) { return x == 0; }));
+      }
+    }
+    const std::vector<float> expected = whole.values();
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      CHECK(of_parts[i] == Approx(expected[i]).epsilon(type == Type::f32 ? 1e-5 : 1e-2).margin(1e-7));
+  }
+}
+
+TEST_CASE(
+    "parts of an embedding on the GPU sum to the whole, and each gets the gradients of its own tokens") {
+  const kernels::EmbeddingShape s{2, 30, 24, 11};
+  const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
+  OnGpu<std::int32_t> tokens_on_gpu(tokens);
+  const auto weight = normal_tensor(s.V * s.C, 2, Type::f32),
+             position = normal_tensor(s.T * s.C, 3, Type::f32),
+             dout = normal_tensor(s.B * s.T * s.C, 4, Type::f32);
+  DeviceArray w(weight, Type::f32), p(position, Type::f32), whole(s.B * s.T * s.C, Type::f32);
+  cuda::embedding_forward(no_scratch(), whole, tokens_on_gpu.data(), w, p, nullptr, s);
+  Scratch scratch;
+  DeviceArray g(dout, Type::f32), dwhole(std::vector<float>(weight.size()), Type::f32);
+  cuda::embedding_backward(scratch.context(), dwhole, {}, g, tokens_on_gpu.data(), s);
+  std::vector<float> sum(static_cast<std::size_t>(s.B * s.T * s.C)), gradients;
+  for (const kernels::EmbeddingShape& part :
+       {kernels::EmbeddingShape{s.B, s.T, s.C, 6, 0}, kernels::EmbeddingShape{s.B, s.T, s.C, 5, 6}}) {
+    const auto begin = weight.begin() + part.first * s.C;
+    DeviceArray own(std::vector<float>(begin, begin + part.V * s.C), Type::f32),
+        out(s.B * s.T * s.C, Type::f32);
+    cuda::embedding_forward(no_scratch(), out, tokens_on_gpu.data(), own, p, nullptr, part);
+    const std::vector<float> rows = out.values();
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += rows[i];
+    const auto dweight = in_every_order([&] {
+      Scratch scratch_of_part;
+      DeviceArray dw(std::vector<float>(static_cast<std::size_t>(part.V * s.C)), Type::f32);
+      cuda::embedding_backward(scratch_of_part.context(), dw, {}, g, tokens_on_gpu.data(), part);
+      return dw.values();
+    });
+    gradients.insert(gradients.end(), dweight.begin(), dweight.end());
+  }
+  CHECK(sum == whole.values());
+  CHECK(gradients == dwhole.values());
 }
 
 TEST_CASE("column sums on the GPU are those of plain loops, whatever the order of threads") {
@@ -649,7 +734,14 @@ TEST_CASE(
       const std::int64_t B = 3;
       const auto logits = normal_tensor(B * l.V, 1, l.type, l.deviation);
       const kernels::SamplingSettings settings{s.temperature, s.top_k, s.top_p, 11};
-      OnGpu<float> logits_on_gpu(logits);
+      // Behind each row what would outweigh all others, and is no word.
+      constexpr std::int64_t kPadding = 4;
+      std::vector<float> padded;
+      for (std::int64_t b = 0; b < B; ++b) {
+        padded.insert(padded.end(), logits.begin() + b * l.V, logits.begin() + (b + 1) * l.V);
+        padded.insert(padded.end(), kPadding, 1000.0f);
+      }
+      OnGpu<float> padded_on_gpu(padded);
       for (const std::int64_t step : {0, 1, 2, 3}) {
         std::vector<std::int32_t> expected(static_cast<std::size_t>(B));
         kernels::cpu::sample(expected.data(), logits.data(), settings, step, B, l.V);
@@ -658,8 +750,8 @@ TEST_CASE(
           // Room for two rows at a time.
           Scratch scratch(2 * 8 * l.V + 80'000);
           OnGpu<std::int32_t> sampled(std::vector<std::int32_t>(expected.size(), -1));
-          cuda::sample(scratch.context(), sampled.data(), logits_on_gpu.data(), settings, step_on_gpu.data(),
-                       B, l.V);
+          cuda::sample(scratch.context(), sampled.data(), padded_on_gpu.data(), settings, step_on_gpu.data(),
+                       B, l.V + kPadding, l.V);
           const std::vector<std::int32_t> tokens = sampled.values();
           return std::vector<float>(tokens.begin(), tokens.end());
         });
