@@ -187,7 +187,10 @@ void require_strategy(const sim::Scenario& scenario, const Device& device) {
       throw NoDevice(device.name() + " has no kernels for " + what + "; strategy." + field + " is " +
                      std::to_string(degree) + ", which runs with --device cpu");
   };
-  on_cpu_alone("context_parallel", s.context_parallel, "divided sequences");
+  // Ranks that divide heads for attention see whole sequences there.
+  if (s.context_parallel_comm != sim::ContextParallelComm::all_to_all)
+    on_cpu_alone("context_parallel", s.context_parallel,
+                 "divided sequences, but for strategy.context_parallel_comm all_to_all");
   on_cpu_alone("expert_parallel", s.expert_parallel, "experts of several ranks");
   const std::int64_t heads = scenario.model.num_key_value_heads;
   if (scenario.workload.task == sim::Task::train && s.tensor_parallel > heads)

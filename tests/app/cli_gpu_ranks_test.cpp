@@ -90,9 +90,12 @@ TEST_CASE(
                                        {"--dp", "2", "--zero", "1", "--cuda-graphs"},
                                        {"--dp", "4", "--zero", "3"},
                                        {"--dp", "2", "--pp", "2", "--zero", "2"},
-                                       {"--tp", "2", "--sequence-parallel"}};
-  const std::vector<Arguments> shared{
-      {"--dp", "2", "--zero", "3"}, {"--pp", "2"}, {"--tp", "2", "--dp", "2"}};
+                                       {"--tp", "2", "--sequence-parallel"},
+                                       {"--cp", "2", "--pp", "2", "--cp-comm", "all_to_all"}};
+  const std::vector<Arguments> shared{{"--dp", "2", "--zero", "3"},
+                                      {"--pp", "2"},
+                                      {"--tp", "2", "--dp", "2"},
+                                      {"--cp", "2", "--cp-comm", "all_to_all"}};
   for (const Arguments& degrees : gpus == 1 ? shared : by_nccl) {
     CAPTURE(gpus, degrees);
     const bool thirds = degrees[1] == "3";
@@ -161,9 +164,11 @@ TEST_CASE("What NCCL lacks is one sentence: no file, another library, an old ver
 TEST_CASE("Strategies that GPUs have no kernels for are refused by their field") {
   const Folder folder;
   const Environment environment(folder, RIDGEPOINT_FAKE_NCCL, 2);
-  const Result result = train({"--cp", "2"});
+  const Result result = train({"--cp", "2", "--cp-comm", "ring"});
   CHECK(result.exit_code == 5);
-  CHECK_THAT(result.err, contains("has no kernels for divided sequences; strategy.context_parallel is 2"));
+  CHECK_THAT(result.err,
+             contains("has no kernels for divided sequences, but for strategy.context_parallel_comm "
+                      "all_to_all; strategy.context_parallel is 2"));
 }
 
 TEST_CASE("A rank on a GPU that is killed amid NCCL's exchanges is named, and all others end") {
