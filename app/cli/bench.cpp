@@ -264,7 +264,7 @@ ExitCode bench(const BenchFlags& flags) {
   std::optional<sim::Calibration> calibration;
   if (settings.device.kind == runtime::DeviceChoice::Kind::cuda) {
     hardware = hardware_of_gpu(settings.device.ordinal);
-    calibration = calibration_of(hardware);
+    calibration = calibration_of_runs(hardware);
   } else {
     calibration = runtime::this_machine(events.sink(), interrupt.stop());
     hardware = calibration->hardware;

@@ -439,7 +439,9 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
   if (device.kind == runtime::DeviceChoice::Kind::cuda) {
     scenario.hardware = hardware_of_gpu(device.ordinal);
     settle_hardware(scenario, sink, std::move(stop));
-    resolved.calibration = calibration_of(scenario.hardware);
+    resolved.calibration = calibration_of_runs(scenario.hardware);
+    if (resolved.calibration && resolved.calibration->load)
+      scenario.hardware.sustained_clock = resolved.calibration->hardware.sustained_clock;
   } else {
     // Before this machine is measured for it, which takes a while.
     runtime::require_runnable(scenario, *runtime::make_cpu_device(device.threads));
@@ -492,6 +494,12 @@ std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
   std::optional<sim::Calibration> calibration = runtime::cached_this_machine();
   if (calibration && !is_hardware_of(*calibration, hardware)) return std::nullopt;  // another machine's
   return calibration;
+}
+
+std::optional<sim::Calibration> calibration_of_runs(const sim::Hardware& hardware) {
+  if (hardware.name != kThisMachine && !runtime::cached_gpu_calibration(hardware.name))
+    if (auto shipped = sim::load_measured_preset(hardware.name)) return shipped;
+  return calibration_of(hardware);
 }
 
 void require_valid(const sim::Scenario& scenario) {

@@ -114,6 +114,9 @@ void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, 
 
 // The calibration that belongs to the scenario's hardware; empty: its datasheet is all there is.
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware);
+// What runs on it here are expected to take: of a GPU, by this program's own kernels, measured on it or, as
+// ships with the program, on one like it; else as above.
+std::optional<sim::Calibration> calibration_of_runs(const sim::Hardware& hardware);
 
 // This machine's hardware for as many ranks as the strategy has: as they were measured together where they
 // were, else as it is for one, with links through its memory.

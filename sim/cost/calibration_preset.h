@@ -1,4 +1,4 @@
-// Calibrations that ship with the program: GPUs that others measured.
+// Calibrations that ship with the program: GPUs that others measured, and its own kernels on some of them.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,5 +10,10 @@ namespace sim {
 // Read from presets/calibrations/NAME.json, with the hardware preset of that name; empty where there is none. Throws
 // PresetError.
 std::optional<Calibration> load_calibration_preset(const std::string& hardware);
+
+// What the program's own kernels were measured to take on it, from presets/measured/NAME.json, which
+// `ridgepoint calibrate --device cuda` wrote there; collectives, which that does not time, by
+// load_calibration_preset(). Empty where there is none.
+std::optional<Calibration> load_measured_preset(const std::string& hardware);
 
 }  // namespace sim

@@ -294,7 +294,7 @@ std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& pri
 // each other, and with all of them the machine itself, which counts as the same within kSteadyWithin either
 // way (nine tenths of an even distribution over that).
 void set_band_of_samples(const Calibration* calibration, Report& report) {
-  if (!calibration || calibration->samples.empty() || calibration->gpu) return;
+  if (!calibration || calibration->samples.empty()) return;
   struct Ends {
     Seconds below, above;
   };

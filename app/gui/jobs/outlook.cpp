@@ -125,7 +125,7 @@ Outlook outlook_of(const StartQuestion& question) {
     calibration = nullptr;
     if (here.hardware.name.empty()) {
       outlook.refusal = "No hardware preset describes the GPU " + place.name + ".";
-    } else if (auto known = cli::calibration_of(here.hardware)) {
+    } else if (auto known = cli::calibration_of_runs(here.hardware)) {
       calibration = std::make_shared<const sim::Calibration>(*std::move(known));
     }
   }

@@ -34,7 +34,7 @@ std::optional<runtime::Tokenizer> tokenizer_of(const sim::Model& model) {
 // The child may have measured this machine before it begins: its cache is read then, not now.
 std::shared_ptr<const sim::Report> predict_here(const sim::Source& source) {
   try {
-    auto calibration = cli::calibration_of(source.scenario.hardware);
+    auto calibration = cli::calibration_of_runs(source.scenario.hardware);
     if (calibration) calibration->slowdown = source.slowdown;
     return std::make_shared<const sim::Report>(
         sim::predict(source.scenario, calibration ? &*calibration : nullptr));
