@@ -1,9 +1,13 @@
-// Products of up to eight rows; one row's are in gemv_one_row.cu.
-//
 // A block has two rows of the weights and all of its threads share their columns, so that narrow matrices too
 // have enough loads under way: 16 bytes each, kAhead of them before the first is used. The first of them
 // begin before the kernel that makes the input has ended.
+//
+// A norm is part of reading the input: RMSNorm's factor of the row is applied to the results, for which the
+// row's squares are summed beside the products; LayerNorm's statistics are found first, by every block. What
+// follows on two results takes a block whose rows of the weights make them both.
+#include "kernels/cuda/append.h"
 #include "kernels/cuda/early_start.h"
+#include "kernels/cuda/gelu.h"
 #include "kernels/cuda/gemv.h"
 
 namespace kernels::cuda {
@@ -77,20 +81,114 @@ CUDA_DEVICE void eight_weights(float (&to)[8], const Vector& vector, int part) {
   }
 }
 
+using NormKind = InputNorm::Kind;
+using EndingKind = Ending::Kind;
+
 struct Arguments {
   const bf16* inp;
   Weights weights;
   const bf16 *bias, *addend;
   std::int64_t M, N, K;
+  // Between the rows of the weights that a block takes: of each 2 `apart` rows, i and i + apart meet.
+  int apart = 1;
+  // InputNorm's.
+  const bf16 *gain = nullptr, *shift = nullptr;
+  float eps = 0;
+  bf16* normed = nullptr;
+  // Ending's. Of the two caches, that of the cache's type.
+  EndingKind ending = EndingKind::none;
+  bf16* activated = nullptr;
+  AppendArguments<bf16, bf16> append{};
+  AppendArguments<bf16, e4m3> append_fp8{};
 };
 
-// Shared memory: (warps, kRows, kGemvRows) partial sums.
-template <class Out, WeightFormat Format>
+// The mean of a row, and 1 over its deviation.
+struct Statistics {
+  float mean = 0, rstd = 1;
+};
+
+// LayerNorm's of the input, by the block, whose elements lie in L1 or L2. partials: of kWarps sums.
+CUDA_DEVICE Statistics statistics_of(const Arguments& a, float* partials) {
+  const auto sum_of = [&](const auto& term) {
+    float sum = 0;
+    for (std::int64_t k = thread_index() * 8; k < a.K; k += kThreads * 8) {
+      float x[8];
+      load<8>(x, a.inp + k);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += term(x[i]);
+    }
+    return block_sum(sum, partials);
+  };
+  const float mean = sum_of([](float x) { return x; }) / static_cast<float>(a.K);
+  const float squares = sum_of([=](float x) { return (x - mean) * (x - mean); });
+  return {mean, 1 / sqrtf(squares / static_cast<float>(a.K) + a.eps)};
+}
+
+// x, of the columns from k on, times the gains and plus the shift.
+template <NormKind Norm>
+CUDA_DEVICE void scale_columns(float (&x)[8], const Arguments& a, std::int64_t k) {
+  float term[8];
+  load<8>(term, a.gain + k);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x[i] *= term[i];
+  if (Norm == NormKind::layer && a.shift != nullptr) {
+    load<8>(term, a.shift + k);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] += term[i];
+  }
+}
+
+CUDA_DEVICE void normalise(float (&x)[8], Statistics s) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x[i] = (x[i] - s.mean) * s.rstd;
+}
+
+template <class K>
+CUDA_DEVICE void rotate_and_append(const AppendArguments<bf16, K>& a, int first, float x, float y) {
+  const int head = first / a.s.D, d = first % a.s.D, half = a.s.D / 2, position = a.positions[0];
+  float low[1] = {x}, high[1] = {y};
+  if (head < a.s.H + a.s.G) {
+    rotate<bf16>(low, high, a.table + static_cast<std::int64_t>(position) * a.s.D + d, half);
+  } else {  // as the cache would find them in qkv
+    low[0] = to_float(from_float<bf16>(x));
+    high[0] = to_float(from_float<bf16>(y));
+  }
+  store<1>(a.qkv + first, low);
+  store<1>(a.qkv + first + half, high);
+  if (head < a.s.H) return;
+  store_cached(a, 0, head - a.s.H, position, d, low);
+  store_cached(a, 0, head - a.s.H, position, d + half, high);
+}
+
+// By one thread, which has both of a block's results.
+template <class Out>
+CUDA_DEVICE void end_product(Out* out, const Arguments& a, int first, float x, float y) {
+  const int second = first + a.apart;
+  if (a.ending == EndingKind::rotate_append)
+    return a.append_fp8.qkv != nullptr ? rotate_and_append(a.append_fp8, first, x, y)
+                                       : rotate_and_append(a.append, first, x, y);
+  out[first] = from_float<Out>(x);
+  if (second < a.N) out[second] = from_float<Out>(y);
+  if (a.ending == EndingKind::gelu) {
+    a.activated[first] = from_float<bf16>(gelu(x));
+    if (second < a.N) a.activated[second] = from_float<bf16>(gelu(y));
+  } else {
+    const float gate = a.ending == EndingKind::gelu_gate ? gelu(x) : x / (1 + expf(-x));
+    a.activated[first] = from_float<bf16>(gate * y);
+  }
+}
+
+// Shared memory: (warps, kRows, Rows) partial sums; with a norm one more for each warp.
+template <class Out, WeightFormat Format, int Rows, NormKind Norm>
 CUDA_KERNEL(kThreads)
 gemv_kernel(Out* out, Arguments a) {
-  constexpr int kVectorWeights = kWeights<Format>, kInputs = kGemvRows;
-  const std::int64_t first = static_cast<std::int64_t>(block_index().x) * kRows;
+  static_assert(Norm == NormKind::none || Rows == 1);
+  constexpr int kVectorWeights = kWeights<Format>;
+  const int pair = block_index().x / a.apart;
+  const std::int64_t first = block_index().x + pair * a.apart;
   float* const partials = shared_memory<float>();
+  float* const warp_squares = partials + kWarps * kRows * Rows;
+  const auto row_of = [&](int r) { return first + r * a.apart; };
   const std::int64_t vectors = a.K / kVectorWeights;  // of a row
   const Vector* const weights = static_cast<const Vector*>(a.weights.data);
   Vector ahead[kRows][kAhead];
@@ -100,13 +198,15 @@ gemv_kernel(Out* out, Arguments a) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t v = begin + step * kThreads;
-        if (v < vectors && first + r < a.N) ahead[r][step] = weights[(first + r) * vectors + v];
+        if (v < vectors && row_of(r) < a.N) ahead[r][step] = weights[row_of(r) * vectors + v];
       }
   };
-  float sums[kRows][kInputs] = {};
+  float sums[kRows][Rows] = {}, squares = 0;
   let_next_kernel_begin();
   load_weights(thread_index());
   wait_for_kernel_before();
+  Statistics statistics;
+  if constexpr (Norm == NormKind::layer) statistics = statistics_of(a, warp_squares);
   for (std::int64_t begin = thread_index(); begin < vectors; begin += kThreads * kAhead) {
     if (begin != thread_index()) load_weights(begin);
 #pragma unroll
@@ -114,17 +214,22 @@ gemv_kernel(Out* out, Arguments a) {
       const std::int64_t v = begin + step * kThreads;
       if (v >= vectors) break;
       const std::int64_t column = v * kVectorWeights;
-      float partial[kInputs][kRows] = {};
+      float partial[Rows][kRows] = {};
 #pragma unroll
       for (int part = 0; part < kVectorWeights / 8; ++part) {
         float weight[kRows][8];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) eight_weights<Format>(weight[r], ahead[r][step], part);
 #pragma unroll
-        for (int m = 0; m < kInputs; ++m) {
+        for (int m = 0; m < Rows; ++m) {
           if (m >= a.M) break;
           float x[8];
           load<8>(x, a.inp + m * a.K + column + part * 8);
+          if constexpr (Norm == NormKind::rms)
+#pragma unroll
+            for (int i = 0; i < 8; ++i) squares += x[i] * x[i];
+          if constexpr (Norm == NormKind::layer) normalise(x, statistics);
+          if constexpr (Norm != NormKind::none) scale_columns<Norm>(x, a, column + part * 8);
 #pragma unroll
           for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -132,13 +237,13 @@ gemv_kernel(Out* out, Arguments a) {
         }
       }
 #pragma unroll
-      for (int m = 0; m < kInputs; ++m) {
+      for (int m = 0; m < Rows; ++m) {
         if (m >= a.M) break;
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          if (first + r >= a.N) break;
+          if (row_of(r) >= a.N) break;
           if constexpr (Format == WeightFormat::int4)
-            partial[m][r] *= a.weights.scales[(first + r) * (a.K / kInt4Group) + column / kInt4Group];
+            partial[m][r] *= a.weights.scales[row_of(r) * (a.K / kInt4Group) + column / kInt4Group];
           sums[r][m] += partial[m][r];
         }
       }
@@ -148,20 +253,58 @@ gemv_kernel(Out* out, Arguments a) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
 #pragma unroll
-    for (int m = 0; m < kInputs; ++m) {
+    for (int m = 0; m < Rows; ++m) {
       const float sum = warp_sum(sums[r][m]);
-      if (lane_index() == 0) partials[(warp_index() * kRows + r) * kInputs + m] = sum;
+      if (lane_index() == 0) partials[(warp_index() * kRows + r) * Rows + m] = sum;
     }
+  if constexpr (Norm == NormKind::rms) {
+    squares = warp_sum(squares);
+    if (lane_index() == 0) warp_squares[warp_index()] = squares;
+  }
   sync_block();
-  const int r = thread_index() / kInputs, m = thread_index() % kInputs;
-  if (r >= kRows || m >= a.M || first + r >= a.N) return;
-  float sum = 0;
-  for (int warp = 0; warp < kWarps; ++warp) sum += partials[(warp * kRows + r) * kInputs + m];
-  if constexpr (Format == WeightFormat::int8 || Format == WeightFormat::fp8)
-    sum *= a.weights.scales[first + r];
-  if (a.bias != nullptr) sum += to_float(a.bias[first + r]);
-  if (a.addend != nullptr) sum += to_float(a.addend[m * a.N + first + r]);
-  out[m * a.N + first + r] = from_float<Out>(sum);
+  if constexpr (Norm == NormKind::rms) {
+    float sum = 0;
+    for (int warp = 0; warp < kWarps; ++warp) sum += warp_squares[warp];
+    statistics.rstd = 1 / sqrtf(sum / static_cast<float>(a.K) + a.eps);
+  }
+  if (Norm != NormKind::none && a.normed != nullptr && block_index().x == 0) {
+    for (std::int64_t k = thread_index() * 8; k < a.K; k += kThreads * 8) {
+      float x[8];
+      load<8>(x, a.inp + k);
+      normalise(x, statistics);
+      scale_columns<Norm>(x, a, k);
+      store<8>(a.normed + k, x);
+    }
+  }
+  const auto result = [&](int r, int m) {
+    float sum = 0;
+    for (int warp = 0; warp < kWarps; ++warp) sum += partials[(warp * kRows + r) * Rows + m];
+    if constexpr (Norm == NormKind::rms) sum *= statistics.rstd;
+    if constexpr (Format == WeightFormat::int8 || Format == WeightFormat::fp8)
+      sum *= a.weights.scales[row_of(r)];
+    if (a.bias != nullptr) sum += to_float(a.bias[row_of(r)]);
+    if (a.addend != nullptr) sum += to_float(a.addend[m * a.N + row_of(r)]);
+    return sum;
+  };
+  if constexpr (Rows == 1) {
+    if (a.ending != EndingKind::none) {
+      if (thread_index() == 0)
+        end_product(out, a, static_cast<int>(first), result(0, 0), row_of(1) < a.N ? result(1, 0) : 0.0f);
+      return;
+    }
+  }
+  const int r = thread_index() / Rows, m = thread_index() % Rows;
+  if (r >= kRows || m >= a.M || row_of(r) >= a.N) return;
+  out[m * a.N + row_of(r)] = from_float<Out>(result(r, m));
+}
+
+template <class Out, WeightFormat Format, int Rows, NormKind Norm>
+void launch(const Context& context, Out* out, const Arguments& arguments) {
+  start_early(context,
+              {.grid = {static_cast<int>(ceil_div(arguments.N, kRows)), 1, 1},
+               .threads = kThreads,
+               .shared_bytes = kWarps * (kRows * Rows + (Norm == NormKind::none ? 0 : 1)) * sizeof(float)},
+              gemv_kernel<Out, Format, Rows, Norm>, out, arguments);
 }
 
 // A vector of 16 bytes a thread and turn.
@@ -209,23 +352,61 @@ void with_format(WeightFormat format, const Body& body) {
 }  // namespace
 
 bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K) {
-  return M <= kGemvRows && K <= kGemvColumns && K % (128 / bits_of_format(format)) == 0 &&
+  return M <= kGemvRows && K % (128 / bits_of_format(format)) == 0 &&
          (format != WeightFormat::int4 || K % kInt4Group == 0);
 }
 
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K) {
-  if (M == 1) return gemv_with(context, out, inp, weights, bias, addend, N, K, {}, {});
   const Arguments arguments{inp.as<bf16>(), weights, bias.as<bf16>(), addend.as<bf16>(), M, N, K};
   with_type(out.type, [&]<class Out>(Out) {
     with_format(weights.format, [&]<WeightFormat Format>() {
-      start_early(context,
-                  {.grid = {static_cast<int>(ceil_div(N, kRows)), 1, 1},
-                   .threads = kThreads,
-                   .shared_bytes = kWarps * kRows * kGemvRows * sizeof(float)},
-                  gemv_kernel<Out, Format>, out.as<Out>(), arguments);
+      M == 1 ? launch<Out, Format, 1, NormKind::none>(context, out.as<Out>(), arguments)
+             : launch<Out, Format, kGemvRows, NormKind::none>(context, out.as<Out>(), arguments);
     });
   });
+}
+
+void gemv_with(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
+               ConstTensor addend, std::int64_t N, std::int64_t K, const InputNorm& norm,
+               const Ending& ending) {
+  Arguments arguments{inp.as<bf16>(), weights, bias.as<bf16>(), addend.as<bf16>(), 1, N, K};
+  arguments.gain = norm.gain.as<bf16>();
+  arguments.shift = norm.shift.as<bf16>();
+  arguments.eps = norm.eps;
+  arguments.normed = norm.normed.as<bf16>();
+  arguments.ending = ending.kind;
+  arguments.activated = ending.activated.as<bf16>();
+  if (ending.kind == EndingKind::silu_gate || ending.kind == EndingKind::gelu_gate)
+    arguments.apart = static_cast<int>(N / 2);
+  if (ending.kind == EndingKind::rotate_append) {
+    arguments.apart = static_cast<int>(ending.shape.D / 2);
+    const auto append = [&]<class K_>(K_) {
+      return AppendArguments<bf16, K_>{out.as<bf16>(),
+                                       cached_keys<K_>(ending.cache, ending.shape),
+                                       {ending.cache.k_scale, ending.cache.v_scale},
+                                       ending.table,
+                                       ending.position,
+                                       sizes(ending.shape)};
+    };
+    if (ending.cache.is_fp8())
+      arguments.append_fp8 = append(e4m3{});
+    else
+      arguments.append = append(bf16{});
+  }
+  const auto in_type = [&]<class Out>(Out* to) {
+    with_format(weights.format, [&]<WeightFormat Format>() {
+      switch (norm.kind) {
+        case NormKind::none:
+          return launch<Out, Format, 1, NormKind::none>(context, to, arguments);
+        case NormKind::rms:
+          return launch<Out, Format, 1, NormKind::rms>(context, to, arguments);
+        case NormKind::layer:
+          return launch<Out, Format, 1, NormKind::layer>(context, to, arguments);
+      }
+    });
+  };
+  out.type == Type::f32 ? in_type(out.as<float>()) : in_type(out.as<bf16>());
 }
 
 void dequantise(const Context& context, Tensor out, const Weights& weights, std::int64_t first,

@@ -13,10 +13,10 @@ struct Weights {
   const float* scales = nullptr;
 };
 
-inline constexpr std::int64_t kGemvRows = 8, kGemvColumns = 1 << 16;
+inline constexpr std::int64_t kGemvRows = 8;
 
-// Whether gemv() takes the shape: at most kGemvRows rows, K at most kGemvColumns, whole vectors of 16 bytes
-// of weights, and whole groups for int4.
+// Whether gemv() takes the shape: at most kGemvRows rows, K whole vectors of 16 bytes of weights, and whole
+// groups for int4.
 bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 
 // The kernel right before one of these does not write the weights: they are read while it may still work
@@ -53,8 +53,7 @@ struct Ending {
 };
 
 // out (N) = ending of (norm(inp (K)) weight^T + bias (N) + addend (N)), all bf16; without an ending out may
-// be fp32. K as gemv_takes() has it. What is handed on within the kernel is not rounded in between, save the
-// norm of more than 2^15 columns. N is even where halves of it meet.
+// be fp32. What is handed on within the kernel is not rounded in between. N is even where halves of it meet.
 void gemv_with(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
                ConstTensor addend, std::int64_t N, std::int64_t K, const InputNorm& norm,
                const Ending& ending);

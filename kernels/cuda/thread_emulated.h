@@ -29,11 +29,6 @@ enum class Order { ascending, descending, shuffled };
 // The order in which a block's threads take turns, from now on. Shuffled, warps also get far ahead of others.
 void set_order(Order order);
 
-// How many multiprocessors there are, for kernels that have as many blocks. Few, so that blocks go through
-// several tiles.
-int multiprocessors();
-void set_multiprocessors(int count);
-
 // Calls body as every thread of every block. Throws std::logic_error where threads wait for each other for
 // ever, which is what a barrier does that not all of them reach.
 void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function<void()>& body);

@@ -76,9 +76,9 @@ TEST_CASE("a product of few rows is as accurate as a plain one with the same wei
     std::int64_t M, N, K;
   };
   for (const auto format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4})
-    for (const Shape s : {Shape{1, 5, 128}, Shape{1, 4, 5120}, Shape{1, 163, 4224}, Shape{1, 700, 128},
-                          Shape{3, 7, 256}, Shape{8, 2, 1152}, Shape{9, 35, 256}, Shape{16, 16, 1152},
-                          Shape{17, 5, 640}, Shape{64, 33, 128}, Shape{41, 48, 2304}}) {
+    for (const Shape s :
+         {Shape{1, 5, 128}, Shape{1, 4, 5120}, Shape{3, 7, 256}, Shape{8, 2, 1152}, Shape{9, 35, 256},
+          Shape{16, 16, 1152}, Shape{17, 5, 640}, Shape{64, 33, 128}, Shape{41, 48, 2304}}) {
       CAPTURE(static_cast<int>(format), s.M, s.N, s.K);
       const bool few = cuda::gemv_takes(format, s.M, s.K),
                  narrow = cuda::gemv_tensor_cores_takes(format, s.M, s.K);
@@ -280,37 +280,6 @@ TEST_CASE("a product of one row with its norm and what follows is as accurate as
             }
         }
 }
-
-#ifndef RIDGEPOINT_TESTS_REAL_GPU
-TEST_CASE("a product of one row has the same bits on any number of multiprocessors") {
-  const std::int64_t N = 262, K = 2048;
-  const auto inp = tests::normal_tensor(K, 1, Type::bf16), gain = tests::normal_tensor(K, 2, Type::bf16),
-             weight = tests::normal_tensor(N * K, 3, Type::bf16);
-  for (const WeightFormat format :
-       {WeightFormat::bf16, WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4}) {
-    CAPTURE(static_cast<int>(format));
-    const Quantised q =
-        format == WeightFormat::bf16 ? Quantised{{}, {}, weight} : quantise(format, weight, N, K);
-    const auto product_on = [&](int multiprocessors) {
-      cuda::emulation::set_multiprocessors(multiprocessors);
-      DeviceArray x(inp, Type::bf16), g(gain, Type::bf16), w(weight, Type::bf16), out(N, Type::f32);
-      OnGpu<std::uint8_t> bytes(q.bytes.empty() ? std::vector<std::uint8_t>(1) : q.bytes);
-      OnGpu<float> scales(q.scales.empty() ? std::vector<float>(1) : q.scales);
-      const cuda::Weights weights{
-          format, format == WeightFormat::bf16 ? cuda::ConstTensor(w).data : bytes.data(), scales.data()};
-      cuda::InputNorm norm;
-      norm.kind = cuda::InputNorm::Kind::rms;
-      norm.gain = g;
-      cuda::gemv_with(tests::no_scratch(), out, x, weights, {}, {}, N, K, norm, {});
-      return out.values();
-    };
-    const auto on_many = product_on(132);
-    CHECK(product_on(1) == on_many);
-    CHECK(product_on(7) == on_many);
-    cuda::emulation::set_multiprocessors(3);
-  }
-}
-#endif
 
 TEST_CASE("a product of few rows with its norm and what follows is as accurate as kernels of their own") {
   using NormKind = cuda::InputNorm::Kind;

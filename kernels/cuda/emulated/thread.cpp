@@ -142,7 +142,6 @@ class Block {
 
 thread_local Block block;
 thread_local Order turn_order = Order::ascending;
-thread_local int multiprocessor_count = 3;
 
 void Block::enter() {
   try {
@@ -319,14 +318,6 @@ const std::byte* Block::exchange(const void* own, std::size_t bytes) {
 
 void set_order(Order order) {
   turn_order = order;
-}
-
-int multiprocessors() {
-  return multiprocessor_count;
-}
-
-void set_multiprocessors(int count) {
-  multiprocessor_count = count;
 }
 
 void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function<void()>& body) {
