@@ -395,25 +395,10 @@ RowStrides known(RowStrides strides, std::int64_t C) {
   return strides;
 }
 
-// Calls body with how a row of C columns is held: body.operator()<Vectors, Warp>(threads of a block), or
-// body.operator()<0, false>(threads) where it is too wide for registers. kMostOfWarp: vectors that a thread
-// has room for where a warp has a row.
-template <int Width, int MostOfWarp, class Body>
-void with_row_threads(std::int64_t C, const Body& body) {
-  const std::int64_t of_warp = ceil_div(C, kWarp * Width);
-  if constexpr (MostOfWarp >= 8)
-    if (of_warp > 4 && of_warp <= 8) return body.template operator()<8, true>(kThreads);
-  switch (of_warp) {
-    case 1:
-      return body.template operator()<1, true>(kThreads);
-    case 2:
-      return body.template operator()<2, true>(kThreads);
-    case 3:
-      return body.template operator()<3, true>(kThreads);
-    case 4:
-      return body.template operator()<4, true>(kThreads);
-  }
-  const int threads = threads_for(ceil_div(C, Width), kThreads);
+// Calls body with how a block of `threads` holds a row of C columns: body.operator()<Vectors,
+// false>(threads), Vectors 0 where it is too wide for registers.
+template <int Width, class Body>
+void with_row_of_block(std::int64_t C, int threads, const Body& body) {
   const std::int64_t vectors = ceil_div(C, static_cast<std::int64_t>(threads) * Width);
   if (vectors == 1)
     body.template operator()<1, false>(threads);
@@ -425,6 +410,35 @@ void with_row_threads(std::int64_t C, const Body& body) {
     body.template operator()<0, false>(threads);
 }
 
+// The same of forward, or with Vectors and true where a warp holds a row.
+template <int Width, class Body>
+void with_row_of_forward(std::int64_t C, const Body& body) {
+  switch (ceil_div(C, kWarp * Width)) {
+    case 1:
+      return body.template operator()<1, true>(kThreads);
+    case 2:
+      return body.template operator()<2, true>(kThreads);
+    case 3:
+      return body.template operator()<3, true>(kThreads);
+    case 4:
+      return body.template operator()<4, true>(kThreads);
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+      return body.template operator()<8, true>(kThreads);
+  }
+  with_row_of_block<Width>(C, threads_for(ceil_div(C, Width), kThreads), body);
+}
+
+// The same of backward, where two vectors a thread share what a row costs each thread anyway, and more find
+// no room beside the weights' gradients.
+template <int Width, class Body>
+void with_row_of_backward(std::int64_t C, const Body& body) {
+  if (C <= kWarp * Width) return body.template operator()<1, true>(kThreads);
+  with_row_of_block<Width>(C, threads_for(ceil_div(C, 2 * Width), kThreads), body);
+}
+
 template <bool Layer>
 void forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
              ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C,
@@ -432,7 +446,7 @@ void forward(const Context& context, Tensor out, float* mean, float* rstd, Const
   with_type(inp.type, [&]<class T>(T) {
     const Added<T> sum{added.other.as<T>(), added.bias.as<T>(), added.sum.as<T>()};
     const auto launch = [&]<int Width>() {
-      with_row_threads<Width, 8>(C, [&]<int Vectors, bool Warp>(int threads) {
+      with_row_of_forward<Width>(C, [&]<int Vectors, bool Warp>(int threads) {
         const std::int64_t of_block = RowThreads<Warp>::kRowsOfBlock;
         const auto run = [&](auto kernel, std::int64_t floats) {
           start_early(context,
@@ -481,7 +495,7 @@ void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias,
   float *partial_dweight = nullptr, *partial_dbias = nullptr;
   with_type(inp.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {
-      with_row_threads<Width, 4>(C, [&]<int Vectors, bool Warp>(int threads) {
+      with_row_of_backward<Width>(C, [&]<int Vectors, bool Warp>(int threads) {
         blocks = backward_blocks(R, threads, RowThreads<Warp>::kRowsOfBlock);
         partial_dweight = context.scratch_for<float>((Layer ? 2 : 1) * blocks * C);
         partial_dbias = partial_dweight + blocks * C;

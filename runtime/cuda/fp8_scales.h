@@ -32,8 +32,9 @@ class Fp8Scales {
     Tensor& tensor = tensors_[address];
     if (tensor.scale == nullptr) {
       const std::size_t index = (tensors_.size() - 1) % kInBlock;
-      if (index == 0) blocks_.push_back(reinterpret_cast<float*>(gpu_.allocate(kInBlock * sizeof(float))));
-      tensor.scale = blocks_.back() + index;
+      if (index == 0)
+        blocks_.push_back(reinterpret_cast<float*>(gpu_.allocate(kInBlock * kApart * sizeof(float))));
+      tensor.scale = blocks_.back() + index * kApart;
     }
     tensor.type = type;
     return tensor;
@@ -46,6 +47,8 @@ class Fp8Scales {
 
  private:
   static constexpr std::size_t kInBlock = 1024;
+  // cuBLASLt has no algorithm where a scale does not lie at a multiple of 16 bytes.
+  static constexpr std::size_t kApart = 16 / sizeof(float);
 
   cuda::Gpu& gpu_;
   std::map<const std::byte*, Tensor> tensors_;

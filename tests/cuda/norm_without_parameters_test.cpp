@@ -34,6 +34,10 @@ TEST_CASE("a LayerNorm without parameters on the GPU is one whose gain is 1 and 
         for (const float v : dx.values()) all.push_back(v);
         return all;
       };
-      CHECK(outputs(false) == outputs(true));
+      // The compiler fuses products with sums as it likes in either: to the type's rounding.
+      const std::vector<float> without = outputs(false), with = outputs(true);
+      const double rounding = type == Type::f32 ? 0x1p-20 : 0x1p-7;
+      for (std::size_t i = 0; i < with.size(); ++i)
+        CHECK(without[i] == Approx(with[i]).epsilon(rounding).margin(rounding));
     }
 }
