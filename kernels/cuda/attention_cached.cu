@@ -39,8 +39,32 @@ struct DecodeArguments {
   float* partial_sum;  // (B, G, splits, 16)
   const std::int32_t* positions;
   AttentionSizes s;
-  T* out;  // (B, T, H*D)
+  T* out;         // (B, T, H*D)
+  Divisor heads;  // of queries, that share a head of keys
+
+  CUDA_DEVICE int query_of(int row) const {
+    return static_cast<int>(heads.quotient(static_cast<std::uint32_t>(row)));
+  }
+  // The query head of a row of the tile.
+  CUDA_DEVICE int head_of(int group, int row) const {
+    const int count = static_cast<int>(heads.divisor());
+    return group * count + row - query_of(row) * count;
+  }
+  CUDA_DEVICE T* out_of(int batch, int group, int row) const {
+    return out + ((static_cast<std::int64_t>(batch) * s.T + query_of(row)) * s.H + head_of(group, row)) * s.D;
+  }
 };
+
+// The base of the exponentials of a row and what its head's sink adds to their sum.
+struct Sink {
+  float most, sum;
+};
+template <class Arguments>
+CUDA_DEVICE Sink with_sink(const Arguments& a, int group, int row, float most) {
+  if (a.s.sinks == nullptr) return {most, 0};
+  const float sink = a.s.sink(a.head_of(group, row)) * kLog2e, raised = fmaxf(most, sink);
+  return {raised, exp2_fast(sink - raised)};
+}
 
 // How many blocks of each head of keys have ended; zeros between kernels. One stream at a time uses it.
 constexpr int kMostHeads = 1 << 16;
@@ -49,47 +73,54 @@ __device__
 #endif
     std::uint32_t blocks_that_ended[kMostHeads];
 
+// Elements of a row that a thread brings together.
+constexpr int kColumns = 4;
+
 // What the blocks of a head of keys have, as its output. weights: shared memory, (rows, splits).
-template <class T, class K>
+template <int D, class T, class K>
 CUDA_DEVICE void merge(const DecodeArguments<T, K>& a, int batch, int group, int splits, float* weights) {
   const AttentionSizes& s = a.s;
-  const int heads = s.H / s.G, rows = s.T * heads;
-  const std::int64_t at = (static_cast<std::int64_t>(batch) * s.G + group) * splits * kRows;
+  const int rows = s.T * static_cast<int>(a.heads.divisor());
+  const std::int64_t at = (static_cast<std::int64_t>(batch) * s.G + group) * grid_size().x * kRows;
   for (int row = warp_index(); row < rows; row += kWarps) {
     float most = -INFINITY, sum = 0;
     for (int split = lane_index(); split < splits; split += kWarp)
       most = fmaxf(most, a.partial_max[at + split * kRows + row]);
-    most = warp_max(most);
-    float of_sink = 0;
-    if (s.sinks != nullptr) {
-      const float sink = s.sink(group * heads + row % heads) * kLog2e;
-      most = fmaxf(most, sink);
-      of_sink = exp2_fast(sink - most);
-    }
+    const Sink sink = with_sink(a, group, row, warp_max(most));
     for (int split = lane_index(); split < splits; split += kWarp) {
-      const float weight = exp2_fast(a.partial_max[at + split * kRows + row] - most);
+      const float weight = exp2_fast(a.partial_max[at + split * kRows + row] - sink.most);
       weights[row * splits + split] = weight;
       sum += weight * a.partial_sum[at + split * kRows + row];
     }
-    const float factor = a.scales.of_values(group) / (warp_sum(sum) + of_sink);
+    const float factor = a.scales.of_values(group) / (warp_sum(sum) + sink.sum);
     for (int split = lane_index(); split < splits; split += kWarp) weights[row * splits + split] *= factor;
   }
   sync_block();
-  for (int i = thread_index(); i < rows * s.D; i += kThreads) {
-    const int row = i / s.D, d = i % s.D;
-    float total = 0;
+  for (int i = thread_index() * kColumns; i < rows * D; i += kThreads * kColumns) {
+    const int row = i / D, d = i % D;
+    if (d >= s.D) continue;
+    float total[kColumns] = {};
 #pragma unroll 4
-    for (int split = 0; split < splits; ++split)
-      total += weights[row * splits + split] * a.partial_out[(at + split * kRows + row) * s.D + d];
-    a.out[(static_cast<std::int64_t>(batch) * s.T + row / heads) * s.H * s.D +
-          (group * heads + row % heads) * s.D + d] = from_float<T>(total);
+    for (int split = 0; split < splits; ++split) {
+      float part[kColumns];
+      load<kColumns>(part, a.partial_out + (at + split * kRows + row) * s.D + d);
+      const float weight = weights[row * splits + split];
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) total[k] += weight * part[k];
+    }
+    store<kColumns>(a.out_of(batch, group, row) + d, total);
   }
 }
 
 // Blocks of a multiprocessor that registers are kept for; 0: as the compiler sees fit. Where it aims at four
 // of these blocks it spills, and shared memory has room for three on an A100.
 template <int D, class K, bool Masked>
-inline constexpr int kResident = (Masked && D == 96 && sizeof(K) == 1) ? 3 : 0;
+inline constexpr int kResident = (sizeof(K) == 1 && (D == 96 || (Masked && D == 80))) ? 3 : 0;
+
+// Of a row of outputs in shared memory: eight floats more than its elements, so that rows one after the other
+// lie in other banks.
+template <int D>
+inline constexpr int kOutStride = D + 8;
 
 // Each warp goes through its own runs of keys, without waiting for the others. Shared memory: for each warp
 // kStages runs of keys and of values; in the end, over these, each warp's output (16, D), maxima and sums in
@@ -101,16 +132,33 @@ decode_kernel(DecodeArguments<T, K> a) {
   wait_for_kernel_before();
   using Tile = CachedTile<D, K>;
   const AttentionSizes& s = a.s;
-  const int split = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
-  const int position = a.positions[batch], rows = s.T * heads;
+  const int split = block_index().x, group = block_index().y, batch = block_index().z;
+  const int position = a.positions[batch], rows = s.T * static_cast<int>(a.heads.divisor());
+
+  // This lane's rows of queries, as fragments of the tile.
+  std::uint32_t q[D / 16][4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = lane_index() / 4 + half * 8;
+    const T* const from =
+        row < rows
+            ? a.q.of(static_cast<std::int64_t>(batch) * s.T + a.query_of(row), a.head_of(group, row)).first
+            : nullptr;
+    load_query_fragments<D, K>(q, half, from, s.D);
+  }
+
   QueryTile queries{0, s.T, position, position + s.T, true};
   if constexpr (Masked) queries.window = s.window, queries.chunk = s.chunk;
-  const int first_tile = Masked ? queries.first_key_tile() : 0;
-  Part part = part_of(queries.key_tiles() - first_tile, split, grid_size().x);
+  const int first_tile = Masked ? queries.first_key_tile() : 0, tiles = queries.key_tiles() - first_tile;
+  // Blocks that get a tile. The grid is for as many tiles as the cache has room for.
+  const int splits = tiles < grid_size().x ? tiles : grid_size().x;
+  if (split >= splits) return;
+  Part part = quick_part_of(tiles, split, splits);
   part.begin += first_tile, part.end += first_tile;
   K* const runs = shared_memory<K>() + warp_index() * kStages * 2 * Tile::kElements;
   const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
   const int first_of_warp = warp_index() * kCacheRun;
+  if ((part.end - 1) * kKeyTile + first_of_warp >= queries.keys) --part.end;  // the last tile's has no key
 
   const auto copy_run = [&](int j) {
     if (j < part.end) {
@@ -121,27 +169,16 @@ decode_kernel(DecodeArguments<T, K> a) {
     }
     commit_copies();
   };
-#pragma unroll
+  // Code that runs once is waited for: as little of it as registers allow.
+#pragma unroll(sizeof(K) == 1 ? kStages - 1 : 1)
   for (int stage = 0; stage < kStages - 1; ++stage) copy_run(part.begin + stage);
-
-  // This lane's rows of queries, as fragments of the tile.
-  std::uint32_t q[D / 16][4];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = lane_index() / 4 + half * 8;
-    const T* const from =
-        row < rows
-            ? a.q.of(static_cast<std::int64_t>(batch) * s.T + row / heads, group * heads + row % heads).first
-            : nullptr;
-    load_query_fragments<D, K>(q, half, from, s.D);
-  }
 
   const float to_exponent = s.scale * kLog2e * a.scales.of_keys(group);
   float o[D / 8][4] = {};
   float slopes[2] = {};  // of the heads of this lane's rows, as the scores are before their scale
   if constexpr (Masked)
     for (int half = 0; half < 2; ++half)
-      slopes[half] = s.slope(group * heads + (lane_index() / 4 + half * 8) % heads) * kLog2e / to_exponent;
+      slopes[half] = s.slope(a.head_of(group, lane_index() / 4 + half * 8)) * kLog2e / to_exponent;
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   for (int j = part.begin; j < part.end; ++j) {
     wait_for_copies<kStages - 2>();
@@ -157,7 +194,7 @@ decode_kernel(DecodeArguments<T, K> a) {
         for (int i = 0; i < 4; ++i) {
           const Place place = accumulator_place(lane_index(), i);
           const int key = j * kKeyTile + first_of_warp + n * 8 + place.column;
-          score[n][i] += slopes[i / 2] * static_cast<float>(key - position - place.row / heads);
+          score[n][i] += slopes[i / 2] * static_cast<float>(key - position - a.query_of(place.row));
         }
     }
     if (queries.needs_mask(j)) {
@@ -167,7 +204,7 @@ decode_kernel(DecodeArguments<T, K> a) {
         for (int i = 0; i < 4; ++i) {
           const Place place = accumulator_place(lane_index(), i);
           const int key = j * kKeyTile + first_of_warp + n * 8 + place.column;
-          if (!queries.sees(place.row / heads, key)) score[n][i] = -INFINITY;
+          if (!queries.sees(a.query_of(place.row), key)) score[n][i] = -INFINITY;
         }
     }
     raise_and_exponentiate<D / 8>(score, highest, sum, o, to_exponent);
@@ -176,14 +213,15 @@ decode_kernel(DecodeArguments<T, K> a) {
   wait_for_copies<0>();
   sync_block();
 
-  float* const warp_out = shared_memory<float>();  // (warps, 16, D)
-  float* const warp_max = warp_out + kWarps * kRows * D;
+  float* const warp_out = shared_memory<float>();  // (warps, 16, kOutStride<D>)
+  float* const warp_max = warp_out + kWarps * kRows * kOutStride<D>;
   float* const warp_sum_of = warp_max + kWarps * kRows;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
-    const int row = warp_index() * kRows + lane_index() / 4 + half * 8;
+    const int in_tile = lane_index() / 4 + half * 8, row = warp_index() * kRows + in_tile;
+    if (in_tile >= rows) continue;
     if (lane_index() % 4 == 0) {
       warp_max[row] = highest[half];
       warp_sum_of[row] = sum[half];
@@ -192,29 +230,45 @@ decode_kernel(DecodeArguments<T, K> a) {
     for (int n = 0; n < D / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        warp_out[row * D + Tile::column_of(n, accumulator_place(lane_index(), i).column)] =
+        warp_out[row * kOutStride<D> + Tile::column_of(n, accumulator_place(lane_index(), i).column)] =
             o[n][2 * half + i];
   }
   sync_block();
   const std::int64_t at = ((static_cast<std::int64_t>(batch) * s.G + group) * grid_size().x + split) * kRows;
-  for (int i = thread_index(); i < rows * s.D; i += kThreads) {
-    const int row = i / s.D, d = i % s.D;
+  for (int i = thread_index() * kColumns; i < rows * D; i += kThreads * kColumns) {
+    const int row = i / D, d = i % D;
+    if (d >= s.D) continue;
     float most = -INFINITY;
+#pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) most = fmaxf(most, warp_max[warp * kRows + row]);
-    float total = 0, total_sum = 0;
+    float total[kColumns] = {}, total_sum = 0;
+#pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
       const float weight = most == -INFINITY ? 0 : exp2_fast(warp_max[warp * kRows + row] - most);
-      total += weight * warp_out[(warp * kRows + row) * D + d];
+      float of_warp[kColumns];
+      load<kColumns>(of_warp, warp_out + (warp * kRows + row) * kOutStride<D> + d);
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) total[k] += weight * of_warp[k];
       total_sum += weight * warp_sum_of[warp * kRows + row];
     }
-    a.partial_out[(at + row) * s.D + d] = total;
+    if (splits == 1) {  // nothing to merge
+      const Sink sink = with_sink(a, group, row, most);
+      const float factor = exp2_fast(most - sink.most) * a.scales.of_values(group) /
+                           (exp2_fast(most - sink.most) * total_sum + sink.sum);
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) total[k] *= factor;
+      store<kColumns>(a.out_of(batch, group, row) + d, total);
+      continue;
+    }
+    store<kColumns>(a.partial_out + (at + row) * s.D + d, total);
     if (d == 0) {
       a.partial_max[at + row] = most;
       a.partial_sum[at + row] = total_sum;
     }
   }
-  if (ends_last(blocks_that_ended + static_cast<std::int64_t>(batch) * s.G + group, grid_size().x))
-    merge(a, batch, group, grid_size().x, warp_out);
+  if (splits == 1) return;
+  if (ends_last(blocks_that_ended + static_cast<std::int64_t>(batch) * s.G + group, splits))
+    merge<D>(a, batch, group, splits, warp_out);
 }
 
 // A block a token.
@@ -305,9 +359,10 @@ void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& 
                                         partial_out + rows * (s.D + 1),
                                         positions,
                                         sizes(s, {.sinks = sinks}),
-                                        out.as<T>()};
+                                        out.as<T>(),
+                                        Divisor(static_cast<std::uint32_t>(s.H / s.G))};
   constexpr std::size_t kRuns = kWarps * kStages * 2 * CachedTile<D, K>::kElements * sizeof(K),
-                        kOutputs = kWarps * kRows * (D + 2) * sizeof(float);
+                        kOutputs = kWarps * kRows * (kOutStride<D> + 2) * sizeof(float);
   start_early(
       context,
       {.grid = {splits, static_cast<int>(s.G), static_cast<int>(s.B)},

@@ -36,10 +36,12 @@ struct CachedTile<D, e4m3> {
 template <int D, class K>
 CUDA_DEVICE void copy_cached_run(K* tile, const KeyRows<const K>& source, int first, int count, int columns) {
   using Tile = CachedTile<D, K>;
-  constexpr int kVectors = D / Tile::kVector;
+  constexpr int kVectors = D / Tile::kVector, kAll = kCacheRun * kVectors;
   const K* const from = count > 0 ? source.at(first) : source.first;
 #pragma unroll
-  for (int i = lane_index(); i < kCacheRun * kVectors; i += kWarp) {
+  for (int step = 0; step < (kAll + kWarp - 1) / kWarp; ++step) {
+    const int i = step * kWarp + lane_index();
+    if (kAll % kWarp != 0 && i >= kAll) break;
     const int row = i / kVectors, column = i % kVectors * Tile::kVector;
     const bool valid = row < count && column < columns;
     copy_async(tile + Tile::offset(row, column), valid ? from + row * source.row + column : from, valid);
@@ -76,8 +78,8 @@ CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std
 }
 
 // The fragments of A of a row of queries: row lane / 4 of the tile where half is 0, 8 rows below where it is
-// 1; zeros where `from` is null. With e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements 4c,
-// 4c + 2, 4c + 1, 4c + 3.
+// 1; zeros where `from` is null. With e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements
+// 4c, 4c + 2, 4c + 1, 4c + 3.
 template <int D, class K, class T>
 CUDA_DEVICE void load_query_fragments(std::uint32_t (&q)[D / 16][4], int half, const T* from, int columns) {
   const int c = lane_index() % 4;
