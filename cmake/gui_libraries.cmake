@@ -11,24 +11,26 @@ set(imgui "${RIDGEPOINT_IMGUI_BUNDLE}/imgui/imgui")
 set(implot "${RIDGEPOINT_IMGUI_BUNDLE}/implot/implot")
 set(glfw "${RIDGEPOINT_IMGUI_BUNDLE}/glfw/glfw")
 
-# GLFW loads libX11, libwayland-client and libGL when it starts: it needs their headers here and nothing at link time.
-find_program(WAYLAND_SCANNER_EXECUTABLE wayland-scanner)
-find_package(PkgConfig QUIET)
-if(PKG_CONFIG_FOUND)
-  pkg_check_modules(WAYLAND QUIET wayland-client wayland-cursor wayland-egl xkbcommon)
+if(NOT RIDGEPOINT_BROWSER)  # the page is the window there
+  # GLFW loads libX11, libwayland-client and libGL when it starts: it needs their headers here and nothing at link time.
+  find_program(WAYLAND_SCANNER_EXECUTABLE wayland-scanner)
+  find_package(PkgConfig QUIET)
+  if(PKG_CONFIG_FOUND)
+    pkg_check_modules(WAYLAND QUIET wayland-client wayland-cursor wayland-egl xkbcommon)
+  endif()
+  if(WAYLAND_SCANNER_EXECUTABLE AND WAYLAND_FOUND)
+    set(GLFW_BUILD_WAYLAND ON)
+  else()
+    set(GLFW_BUILD_WAYLAND OFF)
+    message(STATUS "Wayland's development files are missing: the window will use X11 only")
+  endif()
+  set(GLFW_LIBRARY_TYPE STATIC)
+  set(GLFW_BUILD_DOCS OFF)
+  set(GLFW_BUILD_EXAMPLES OFF)
+  set(GLFW_BUILD_TESTS OFF)
+  set(GLFW_INSTALL OFF)
+  add_subdirectory("${glfw}" "${CMAKE_BINARY_DIR}/third_party/glfw" EXCLUDE_FROM_ALL SYSTEM)
 endif()
-if(WAYLAND_SCANNER_EXECUTABLE AND WAYLAND_FOUND)
-  set(GLFW_BUILD_WAYLAND ON)
-else()
-  set(GLFW_BUILD_WAYLAND OFF)
-  message(STATUS "Wayland's development files are missing: the window will use X11 only")
-endif()
-set(GLFW_LIBRARY_TYPE STATIC)
-set(GLFW_BUILD_DOCS OFF)
-set(GLFW_BUILD_EXAMPLES OFF)
-set(GLFW_BUILD_TESTS OFF)
-set(GLFW_INSTALL OFF)
-add_subdirectory("${glfw}" "${CMAKE_BINARY_DIR}/third_party/glfw" EXCLUDE_FROM_ALL SYSTEM)
 
 # The interface is drawn every frame in debug and sanitizer builds too: the libraries are optimised in all of them.
 # The sanitizers watch our own code; in these libraries they would take the compiler four minutes.
@@ -36,7 +38,9 @@ function(ridgepoint_third_party_options target)
   target_compile_options(${target} PRIVATE -O2 -w -fno-sanitize=all)
   set_target_properties(${target} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
 endfunction()
-ridgepoint_third_party_options(glfw)
+if(TARGET glfw)
+  ridgepoint_third_party_options(glfw)
+endif()
 
 # ridgepoint_gui_library(NAME): a whole copy of ImGui and ImPlot, since the test engine changes how ImGui is compiled.
 function(ridgepoint_gui_library name)
@@ -46,7 +50,6 @@ function(ridgepoint_gui_library name)
     "${imgui}/imgui_stacklayout.cpp"
     "${imgui}/imgui_tables.cpp"
     "${imgui}/imgui_widgets.cpp"
-    "${imgui}/backends/imgui_impl_glfw.cpp"
     "${imgui}/backends/imgui_impl_null.cpp"
     "${imgui}/backends/imgui_impl_opengl3.cpp"
     "${imgui}/misc/cpp/imgui_stdlib.cpp"
@@ -62,7 +65,13 @@ function(ridgepoint_gui_library name)
   target_compile_definitions(${name}
     PUBLIC IMGUI_DISABLE_DEMO_WINDOWS
     PRIVATE "IMPLOT_CUSTOM_NUMERIC_TYPES=(float)(double)(int)")
-  target_link_libraries(${name} PUBLIC glfw ${CMAKE_DL_LIBS})
+  if(TARGET glfw)
+    target_sources(${name} PRIVATE "${imgui}/backends/imgui_impl_glfw.cpp")
+    target_link_libraries(${name} PUBLIC glfw)
+  else()
+    target_compile_definitions(${name} PUBLIC IMGUI_IMPL_OPENGL_ES3)  # WebGL 2
+  endif()
+  target_link_libraries(${name} PUBLIC ${CMAKE_DL_LIBS})
   ridgepoint_third_party_options(${name})
 endfunction()
 

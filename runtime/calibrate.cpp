@@ -8,6 +8,7 @@
 
 #include "kernels/code.h"
 #include "kernels/threads.h"
+#include "runtime/calibration_limits.h"
 #include "runtime/device.h"
 #include "runtime/gpu_state.h"
 #include "runtime/last_cache.h"
@@ -111,6 +112,13 @@ std::vector<SingleOperation> operations_in_fp16() {
         all.push_back(product(kind, M, N, K));
   for (SingleOperation& single : all) single.computing_in(sim::DType::fp16);
   return all;
+}
+
+std::vector<SingleOperation> within_limits(std::vector<SingleOperation> operations) {
+  const double most = calibration_limits().operation_flops;
+  std::erase_if(operations,
+                [most](const SingleOperation& single) { return single.work().flops.value > most; });
+  return operations;
 }
 
 // Half of the last cache stays in it beside what else a step touches.
@@ -278,7 +286,7 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads,
                                bool of_several_ranks) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
-  std::vector<SingleOperation> operations = operations_in_fp32();
+  std::vector<SingleOperation> operations = within_limits(operations_in_fp32());
   if (of_several_ranks)
     for (SingleOperation& single : operations_of_ranks()) operations.push_back(std::move(single));
 
@@ -329,12 +337,12 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   Stopwatch in_bf16(*device, memory, rotation, sim::DType::bf16);
   sampling.what += " in bf16";
   hardware.peak[sim::DType::bf16] = {
-      sample_kernels(operations_in_bf16(), in_bf16, sampling, sink, stop, calibration)};
+      sample_kernels(within_limits(operations_in_bf16()), in_bf16, sampling, sink, stop, calibration)};
   if (stop.stop_requested()) return calibration;
   Stopwatch in_fp16(*device, memory, rotation, sim::DType::fp16);
   sampling.what = "measuring this machine in fp16";
   hardware.peak[sim::DType::fp16] = {
-      sample_kernels(operations_in_fp16(), in_fp16, sampling, sink, stop, calibration)};
+      sample_kernels(within_limits(operations_in_fp16()), in_fp16, sampling, sink, stop, calibration)};
   measure_limits();
   if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";

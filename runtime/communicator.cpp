@@ -200,9 +200,9 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
   for (std::size_t m = 0; m < n; ++m) {
     const Part part = part_of(bytes, element, n, m);
     parts[m] = segments_between(buffers, part.begin, part.bytes);
-    if (m != members.self) sent[m] = as_const(parts[m]);
+    if (m != members.self) sent[m] = read_only(parts[m]);
   }
-  const ConstParts sums(n, as_const(parts[members.self]));
+  const ConstParts sums(n, read_only(parts[members.self]));
   std::size_t pieces = 0;
   for (const std::vector<MutableBytes>& part : parts) pieces = std::max(pieces, pieces_in(total_bytes(part)));
   send_piece(members, kCollective, sent, 0);
@@ -216,14 +216,14 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
 
 void Communicator::begin_all_reduce(const Members& members, MessageTag tag,
                                     std::span<const MutableBytes> buffers) {
-  const std::vector<ConstBytes> own = as_const(buffers);
+  const std::vector<ConstBytes> own = read_only(buffers);
   for (std::size_t step = 1; step < members.size(); ++step)
     transport(members).send(members.ranks[(members.self + step) % members.size()], tag, own);
 }
 
 void Communicator::end_all_reduce(const Members& members, MessageTag tag,
                                   std::span<const MutableBytes> buffers, sim::DType dtype) {
-  const std::vector<ConstBytes> own = as_const(buffers);
+  const std::vector<ConstBytes> own = read_only(buffers);
   const std::size_t bytes = total_bytes(buffers);
   arriving_.resize(bytes);
   const MutableBytes arriving(arriving_);

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/calibration_limits.h"
 #include "runtime/short_run.h"
 #include "sim/cost/work.h"
 #include "sim/plan/memory.h"
@@ -68,11 +69,21 @@ std::map<std::pair<sim::Phase, std::string>, Executions> executions_of(const sim
   return all;
 }
 
+bool within_limits(const sim::Scenario& scenario) {
+  constexpr double kForwardAndBackward = 6;  // FLOPs a weight and token
+  const sim::Workload& w = scenario.workload;
+  const bool trains = w.task == sim::Task::train;
+  const std::int64_t tokens = trains ? w.global_batch_size * w.seq_len : w.batch_size * w.prompt_length;
+  const std::int64_t active = sim::count_parameters(scenario.model).active;
+  return kForwardAndBackward * static_cast<double>(active) * static_cast<double>(tokens) <=
+         calibration_limits().run_flops;
+}
+
 std::vector<sim::Scenario> runs_of(const std::string& series_preset, const sim::Hardware& hardware) {
   std::vector<sim::Scenario> scenarios;
   for (const sim::ScenarioSeries& series : sim::load_series_preset(series_preset).series)
     for (const sim::SeriesPoint& point : series.points) {
-      if (!hardware.has_peak_for(point.scenario.workload.dtype)) continue;
+      if (!hardware.has_peak_for(point.scenario.workload.dtype) || !within_limits(point.scenario)) continue;
       scenarios.push_back(point.scenario);
       scenarios.back().hardware = hardware;
     }

@@ -33,7 +33,7 @@ std::size_t total_bytes(const Segments& segments) {
   return bytes;
 }
 
-inline std::vector<ConstBytes> as_const(std::span<const MutableBytes> segments) {
+inline std::vector<ConstBytes> read_only(std::span<const MutableBytes> segments) {
   return {segments.begin(), segments.end()};
 }
 

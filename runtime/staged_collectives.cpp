@@ -44,7 +44,7 @@ void StagedCollectives::store(std::span<const MutableBytes> segments, ConstBytes
 void StagedCollectives::all_reduce(const Members& members, std::span<const MutableBytes> buffers,
                                    sim::DType dtype) {
   if (members.size() == 1) return;
-  Host host = fetch(as_const(buffers));
+  Host host = fetch(read_only(buffers));
   const MutableBytes whole(host);
   communicator_.all_reduce(members, std::span(&whole, 1), dtype);
   store(buffers, host);
@@ -52,14 +52,14 @@ void StagedCollectives::all_reduce(const Members& members, std::span<const Mutab
 
 void StagedCollectives::begin_all_reduce(const Members& members, MessageTag tag,
                                          std::span<const MutableBytes> buffers) {
-  Host host = fetch(as_const(buffers));
+  Host host = fetch(read_only(buffers));
   const MutableBytes whole(host);
   communicator_.begin_all_reduce(members, tag, std::span(&whole, 1));
 }
 
 void StagedCollectives::end_all_reduce(const Members& members, MessageTag tag,
                                        std::span<const MutableBytes> buffers, sim::DType dtype) {
-  Host host = fetch(as_const(buffers));
+  Host host = fetch(read_only(buffers));
   const MutableBytes whole(host);
   communicator_.end_all_reduce(members, tag, std::span(&whole, 1), dtype);
   store(buffers, host);
@@ -69,7 +69,7 @@ void StagedCollectives::reduce_scatter(const Members& members, std::span<const M
                                        std::span<const ConstBytes> buffers, sim::DType dtype, bool adds) {
   std::vector<Host> out, inp;
   // What is behind a part stays.
-  for (const MutableBytes& shard : shards) out.push_back(fetch(as_const(std::span(&shard, 1))));
+  for (const MutableBytes& shard : shards) out.push_back(fetch(read_only(std::span(&shard, 1))));
   for (const ConstBytes& buffer : buffers) inp.push_back(fetch(std::span(&buffer, 1)));
   communicator_.reduce_scatter(members, views<MutableBytes>(out), views<ConstBytes>(inp), dtype, adds);
   for (std::size_t i = 0; i < shards.size(); ++i) store(shards.subspan(i, 1), out[i]);

@@ -54,7 +54,8 @@ class Stopwatch {
   std::vector<double> time_for(const SingleOperation& single, double seconds, const std::stop_token& stop);
 
  private:
-  double run_once(std::size_t turn);
+  double run_once(std::size_t turn, std::size_t in_a_row = 1);  // seconds of one
+  std::size_t runs_between_looks(std::size_t first);
   Timing repeat(std::size_t most, std::size_t first);
   void bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most, bool filled);
   void fill(const SingleOperation& single, sim::DType dtype, const BoundOperand& operand);

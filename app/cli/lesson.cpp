@@ -15,6 +15,7 @@
 #include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
 #include "app/gui/panels/lessons_handout.h"
+#include "app/gui/print_page.h"
 #include "app/lesson/measure.h"
 #include "app/lesson/play.h"
 #include "sim/format.h"
@@ -244,17 +245,22 @@ ExitCode run(LessonFlags flags) {
   std::vector<std::filesystem::path> folders = own;
   folders.insert(folders.begin(), lesson::lesson_directory());
   if (flags.names.empty() && !flags.handout.empty())
-    throw UsageError("--handout is of one lesson: NAME --handout FILE.html");
+    throw UsageError("--handout is of one lesson: NAME --handout FILE.html, or FILE.pdf");
   if (flags.names.empty() && !flags.check) return list_lessons(folders);
   std::vector<std::filesystem::path> files;
   for (const std::string& name : flags.names) files.push_back(lesson_file(name, folders));
   // Who names a folder wants to know of that.
   if (flags.check) return check(files.empty() ? lesson::lesson_files(own.empty() ? folders : own) : files);
   if (!flags.handout.empty()) {
-    if (files.size() != 1) throw UsageError("--handout is of one lesson: NAME --handout FILE.html");
+    if (files.size() != 1)
+      throw UsageError("--handout is of one lesson: NAME --handout FILE.html, or FILE.pdf");
     lesson::Predictions predictions;
-    write_file(flags.handout,
-               handout(lesson::load_lesson(files[0]), predictions, {flags.answers, flags.notes}));
+    const std::string page =
+        handout(lesson::load_lesson(files[0]), predictions, {flags.answers, flags.notes});
+    if (std::filesystem::path(flags.handout).extension() == ".pdf")
+      print_page(page, flags.handout);
+    else
+      write_file(flags.handout, page);
     fmt::print("{}\n", flags.handout);
     return ExitCode::fine;
   }
@@ -289,8 +295,9 @@ void add_lesson(CLI::App& program, Invocation& invocation) {
   command->add_flag("--notes", flags->notes, "with the lecturer's notes");
   command
       ->add_option("--handout", flags->handout,
-                   "write it as one page to print: formulas, numbers, pictures and room for answers")
-      ->type_name("FILE.html");
+                   "write it to print: formulas, numbers, pictures and room for answers; as PDF by Chromium, "
+                   "where that is installed")
+      ->type_name("FILE.html|FILE.pdf");
   command->add_flag("--measure", flags->measure,
                     "run what its steps measure on this machine, some seconds a run");
   command->add_option("--step", flags->step, "one step alone, from 1")

@@ -7,16 +7,17 @@
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 
 #include "app/gui/figures/carried.h"
-#include "app/gui/offscreen_egl.h"
+#include "app/gui/offscreen.h"
 #include "app/gui/panels/lessons.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/panels/sweep.h"
 #include "app/gui/png.h"
 #include "app/gui/settings.h"
 #include "app/gui/shell.h"
-#include "app/gui/window_glfw.h"
+#include "app/gui/window.h"
 #include "runtime/error.h"
 #include "sim/scenario/preset.h"
 
@@ -118,45 +119,71 @@ std::vector<std::string> panel_names() {
   return names;
 }
 
-int run_desktop(const DesktopOptions& options) {
-  gui::Window window;
-  gui::Shell shell(
-      options, gui::load_settings(options.settings_directory), [&window] { window.wake(); }, false);
-  for (const std::filesystem::path& table : options.tables) shell.open(table);
-  for (const std::filesystem::path& folder : options.lessons)
-    shell.panels().state<gui::LessonsState>().add_folder(folder);
-  const auto keep = [&] {
+namespace {
+
+// The desktop in its window. A page draws on when run_desktop() has returned, so that the frames own it.
+class Desktop {
+ public:
+  explicit Desktop(const DesktopOptions& options)
+      : directory_(options.settings_directory),
+        shell_(
+            options, gui::load_settings(directory_), [this] { window_.wake(); }, false),
+        first_start_(!directory_.empty() && !gui::has_settings(directory_)) {
+    for (const std::filesystem::path& table : options.tables) shell_.open(table);
+    for (const std::filesystem::path& folder : options.lessons)
+      shell_.panels().state<gui::LessonsState>().add_folder(folder);
+    if (first_start_) shell_.welcome();
+    kept_ = shell_.revision();
+  }
+
+  gui::Window& window() { return window_; }
+
+  void keep() {
     try {
-      gui::save_settings(shell.settings(), options.settings_directory);
+      gui::save_settings(shell_.settings(), directory_);
+      window_.files_were_written();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "ridgepoint: %s\n", error.what());
     }
-  };
-  bool first_start = !options.settings_directory.empty() && !gui::has_settings(options.settings_directory);
-  if (first_start) shell.welcome();
-  std::size_t kept = shell.revision();
-  window.run(
-      [&] {
-        shell.set_display_scale(window.display_scale());
-        shell.prepare();
-      },
-      [&] {
-        for (const std::filesystem::path& file : window.take_dropped()) shell.open(file);
-        shell.frame();
-        if (const auto seconds = shell.changes_in()) window.draw_again_in(*seconds);
-        // Never again, once there is a layout to keep.
-        if (first_start && shell.frames_drawn() > std::size_t{kWarmUpFrames}) {
-          first_start = false;
-          keep();
-        }
-        // After every change, so that a window that is killed has lost none of them.
-        if (shell.revision() != kept && !ImGui::IsAnyItemActive()) {
-          kept = shell.revision();
-          keep();
-        }
-        return !shell.wants_close();
-      });
-  keep();
+  }
+
+  void prepare() {
+    shell_.set_display_scale(window_.display_scale());
+    shell_.prepare();
+  }
+
+  bool frame() {
+    for (const std::filesystem::path& file : window_.take_dropped()) shell_.open(file);
+    shell_.frame();
+    if (const auto seconds = shell_.changes_in()) window_.draw_again_in(*seconds);
+    // Never again, once there is a layout to keep.
+    if (first_start_ && shell_.frames_drawn() > std::size_t{kWarmUpFrames}) {
+      first_start_ = false;
+      keep();
+    }
+    // After every change, so that a window that is killed has lost none of them.
+    if (shell_.revision() != kept_ && !ImGui::IsAnyItemActive()) {
+      kept_ = shell_.revision();
+      keep();
+      window_.show_in_address(sim::to_json(shell_.document().scenario()));
+    }
+    return !shell_.wants_close();
+  }
+
+ private:
+  gui::Window window_;  // first: the rest needs its contexts
+  std::filesystem::path directory_;
+  gui::Shell shell_;
+  bool first_start_;
+  std::size_t kept_ = 0;
+};
+
+}  // namespace
+
+int run_desktop(const DesktopOptions& options) {
+  const auto desktop = std::make_shared<Desktop>(options);
+  desktop->window().run([desktop] { desktop->prepare(); }, [desktop] { return desktop->frame(); });
+  desktop->keep();
   return 0;
 }
 

@@ -1,7 +1,7 @@
 // What leaves the desktop: pictures, figures, tables, timelines, pages.
 #include <imgui_internal.h>
-#include <portable_file_dialogs.h>
 
+#include "app/gui/file_dialogs.h"
 #include "app/gui/shell.h"
 #include "runtime/error.h"
 
@@ -10,8 +10,8 @@ namespace {
 
 // Where the user says; where no dialog is installed, the folder that the program was started in.
 std::string file_for(const std::string& title, const std::string& name) {
-  if (!pfd::settings::available()) return (std::filesystem::current_path() / name).string();
-  std::string file = pfd::save_file(title, name).result();
+  if (!has_file_dialogs()) return (std::filesystem::current_path() / name).string();
+  std::string file = ask_file_to_save(title, name);
   const std::string ending = std::filesystem::path(name).extension().string();
   if (!file.empty() && std::filesystem::path(file).extension() != ending) file += ending;
   return file;
@@ -42,6 +42,7 @@ std::string Shell::exported(std::string_view panel, ExportFormat format) {
 void Shell::export_to(const std::string& file, std::string_view panel, ExportFormat format) {
   if (file.empty()) return;  // the dialog was left
   write_text(file, exported(panel, format));
+  hand_over(file);
   toast_.say("Written to " + file + ".");
 }
 

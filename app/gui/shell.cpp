@@ -78,6 +78,10 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
 }
 
 void Shell::prepare() {
+  ImGuiIO& io = ImGui::GetIO();
+  const auto apart = static_cast<ImGuiConfigFlags>(ImGuiConfigFlags_ViewportsEnable);
+  io.ConfigFlags =
+      panels_.state<LessonsState>().notes_apart() ? io.ConfigFlags | apart : io.ConfigFlags & ~apart;
   if (!style_is_old_) return;
   style_is_old_ = false;
   look_.scale = user_scale_ * display_scale_;

@@ -1,10 +1,9 @@
 // Everything the desktop can do, registered once.
-#include <portable_file_dialogs.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "app/cli/predict_command.h"
+#include "app/gui/file_dialogs.h"
 #include "app/gui/legal.h"
 #include "app/gui/opened_file.h"
 #include "app/gui/presets.h"
@@ -65,20 +64,19 @@ void Shell::add_document_commands() {
   // A dialog of the system's own; where there is none, files are dropped on the window, or typed in the
   // palette.
   const auto open_file = [this] {
-    if (!pfd::settings::available())
+    if (!has_file_dialogs())
       return toast_.say("No file dialog is installed: drop a file on the window, or press " +
                         shortcut_text(commands_.find("view.palette")->shortcut) + " and type open FILE.");
     for (const std::string& file :
-         pfd::open_file("Open a scenario, model, report or table",
-                        tabs_.current().file.parent_path().string(),
-                        {"Scenario, report, config.json, GGUF, table, exported picture",
-                         "*.json *.ndjson *.gguf *.csv *.png *.svg *.html", "All files", "*"})
-             .result())
+         ask_files_to_open("Open a scenario, model, report or table", tabs_.current().file.parent_path(),
+                           "Scenario, report, config.json, GGUF, table, exported picture",
+                           "*.json *.ndjson *.gguf *.csv *.png *.svg *.html"))
       open(file);
   };
   const auto save_to = [this](const std::filesystem::path& file) {
     try {
       save_scenario(document().scenario(), file);
+      hand_over(file);
       tabs_.current().file = file;
       remember(file);
       toast_.say("Saved to " + file.string() + ".");
@@ -87,11 +85,11 @@ void Shell::add_document_commands() {
     }
   };
   const auto save_as = [this, save_to] {
-    if (!pfd::settings::available())
+    if (!has_file_dialogs())
       return toast_.say("No file dialog is installed: press " +
                         shortcut_text(commands_.find("view.palette")->shortcut) + " and type save as FILE.");
-    const std::string file =
-        pfd::save_file("Save the scenario", tabs_.current().file.string(), {"Scenario", "*.json"}).result();
+    const std::string file = ask_file_to_save(
+        "Save the scenario", tabs_.current().file.empty() ? "scenario.json" : tabs_.current().file.string());
     if (!file.empty()) save_to(file);
   };
   add({.id = "file.open",

@@ -2,10 +2,13 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,17 +35,29 @@ int dlclose(void* library) {
   return 0;
 }
 
-// starts no processes, has no files that another could hold,
-pid_t fork(void) {
+// starts no processes, has no files that another could hold (Emscripten's own of both come along with others of its stubs),
+__attribute__((weak)) pid_t fork(void) {
   return nothing();
 }
-int flock(int file, int operation) {
+__attribute__((weak)) int flock(int file, int operation) {
   (void)file, (void)operation;
   return 0;
 }
 int sched_getaffinity(pid_t process, size_t size, cpu_set_t* cpus) {
   (void)process, (void)size, (void)cpus;
   return nothing();
+}
+int sched_setaffinity(pid_t process, size_t size, const cpu_set_t* cpus) {
+  (void)process, (void)size, (void)cpus;
+  return nothing();
+}
+int prctl(int option, ...) {
+  (void)option;
+  return nothing();
+}
+int pthread_kill(pthread_t thread, int signal) {
+  (void)thread, (void)signal;
+  return ENOSYS;
 }
 
 // and exchanges nothing with ranks.

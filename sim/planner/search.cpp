@@ -50,10 +50,10 @@ class SharedSearch {
     try {
       while (static_cast<int>(threads.size()) < wanted) threads.emplace_back([this] { work(); });
     } catch (const std::system_error&) {  // the system has no more threads: those that there are do all of it
-      if (threads.empty()) throw;
       const std::lock_guard lock(mutex_);
-      working_ -= wanted - static_cast<int>(threads.size());
+      working_ -= wanted - std::max<int>(1, static_cast<int>(threads.size()));
     }
+    if (threads.empty()) work();  // in a page of a browser, which has none
     report_until_done();
     for (std::thread& t : threads) t.join();
     if (failure_) std::rethrow_exception(failure_);

@@ -1,5 +1,6 @@
 // ridgepoint lesson on a class's own folder.
 #include <filesystem>
+#include <fstream>
 
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
@@ -61,4 +62,22 @@ TEST_CASE("a folder of lessons that is none is refused with what would be one, a
     CHECK_THAT(nowhere.err, contains("nowhere: is no folder; one of lessons, NAME.md each, would be"));
     CHECK_THAT(with(folder.path(".")).err, contains("has no lessons, which are files NAME.md"));
   }
+}
+
+TEST_CASE(
+    "a handout is printed as PDF by a browser, and where none is installed a sentence says what to do") {
+  const Folder folder;
+  const std::string pdf = folder.path("handout.pdf");
+  const Result none = run({"lesson", "tokens", "--handout", pdf}, {"env", "PATH=" + folder.path(".")});
+  CHECK(none.exit_code == 5);
+  CHECK_THAT(none.err, contains("none is installed: install chromium, or write the handout as .html"));
+  CHECK_FALSE(std::filesystem::exists(pdf));
+  if (!std::filesystem::exists("/usr/bin/chromium")) SKIP_WITHOUT("Chromium");
+  const Result printed = run({"lesson", "tokens", "--handout", pdf});
+  CAPTURE(printed.err);
+  CHECK(printed.exit_code == 0);
+  std::ifstream file(pdf, std::ios::binary);
+  std::string begin(5, '\0');
+  CHECK(file.read(begin.data(), 5));
+  CHECK(begin == "%PDF-");
 }

@@ -86,6 +86,27 @@ TEST_CASE("what stands behind a question shows once it is answered, and the answ
   CHECK(opened.desktop.says("The answer is 1"));
 }
 
+TEST_CASE(
+    "a step that is reset has its scenario again and asks again, and the other steps keep their answers") {
+  Opened opened;
+  auto& state = opened.desktop.state<LessonsState>();
+  state.progress.answers.begin()->second = {"0", true};
+  state.progress.answers["small/1/0"] = {"0", true};
+  Shell& shell = opened.desktop.shell();
+  sim::Scenario changed = shell.document().scenario();
+  changed.workload.seq_len = 512;
+  shell.document().edit("shorter", changed);
+  opened.desktop.settle_studies();
+  REQUIRE(opened.desktop.says("Right: 1"));
+  shell.commands().invoke("lesson.reset");
+  opened.desktop.settle_studies();
+  opened.desktop.settle_studies();
+  CHECK(shell.document().scenario().workload.seq_len == 1024);
+  CHECK_FALSE(opened.desktop.says("Right: 1"));
+  CHECK_FALSE(opened.desktop.says("Remember this line."));
+  CHECK(state.progress.answers.at("small/1/0").locked);
+}
+
 TEST_CASE("the next step changes the scenario, and the step before gives it back") {
   Opened opened;
   auto& state = opened.desktop.state<LessonsState>();

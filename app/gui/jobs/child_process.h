@@ -1,11 +1,11 @@
 // A program run beside the window: its standard output line by line, its end as a sentence. Nothing here
-// blocks the thread that draws.
+// blocks the thread that draws. A page of a browser has no processes: there the same program runs in a worker
+// of the page's.
 #pragma once
-#include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace app::gui {
@@ -22,7 +22,8 @@ class ChildProcess {
   using OnPause = std::function<void()>;  // nothing came for a twentieth of a second
   using OnEnd = std::function<void(const ChildEnd& end)>;
 
-  // Starts it. All functions are called from the reading thread; `on_end` exactly once and last.
+  // Starts it. All functions are called from the reading thread, in a browser from the page's own between two
+  // frames; `on_end` exactly once and last.
   ChildProcess(std::vector<std::string> command, OnLine on_line, OnPause on_pause, OnEnd on_end);
   // Kills what still runs, and waits for the reading thread.
   ~ChildProcess();
@@ -30,21 +31,16 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   // Asks it to end (SIGTERM), and ends it (SIGKILL) if it has not after the time of grace. Returns at once.
-  void cancel() { thread_.request_stop(); }
-  bool ended() const { return ended_; }
+  void cancel();
+  bool ended() const;
 
  private:
-  void read_until_end(const std::stop_token& stop);
-
-  std::vector<std::string> command_;
-  OnLine on_line_;
-  OnPause on_pause_;
-  OnEnd on_end_;
-  std::atomic<bool> ended_ = false, kill_now_ = false;
-  std::jthread thread_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
-// Waits for the end, on a thread that may: a study's. Where it is no longer wanted the program is killed, and
+// Waits for the end, on a thread that may: a study's; in a browser the command runs on the page's own, which
+// stands still until then. Where it is no longer wanted the program is killed, and
 // nothing is thrown; one that fails is a std::runtime_error with its message.
 void run_to_end(std::vector<std::string> command, ChildProcess::OnLine on_line,
                 const std::function<bool()>& stopped);

@@ -3,16 +3,17 @@
 // is there. Nobody ever waits.
 #pragma once
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
+
+#include "app/gui/jobs/worker.h"
 
 namespace app::gui {
 
@@ -48,27 +49,24 @@ class Study final : public AnyStudy {
     // Asked by long work between its parts: whether the result is no longer wanted.
     bool stopped() const { return token.stop_requested(); }
   };
-  // Runs on a thread of its own, one request at a time. What it throws is the study's failure.
+  // Runs beside the frames (jobs/worker.h), one request at a time. What it throws is the study's failure.
   using Work = std::function<Result(const Request&, const Course&)>;
 
   // `wake` is called from other threads when there is something new to draw.
   Study(Work work, std::function<void()> wake) : work_(std::move(work)), wake_(std::move(wake)) {}
-  ~Study() override {
-    worker_.request_stop();
-    cancel();
-  }
+  ~Study() override { cancel(); }
   Study(const Study&) = delete;
   Study& operator=(const Study&) = delete;
 
   // In place of what was asked before.
   void ask(Request request) {
-    const std::lock_guard lock(mutex_);
-    asked_ = waiting_ = std::make_shared<const Request>(std::move(request));
-    running_.request_stop();
-    known_.progress.running = shown_.progress.running = true;
-    if (!worker_.joinable())
-      worker_ = std::jthread([this](const std::stop_token& stop) { work_until(stop); });
-    changed_.notify_all();
+    {
+      const std::lock_guard lock(mutex_);
+      asked_ = waiting_ = std::make_shared<const Request>(std::move(request));
+      running_.request_stop();
+      known_.progress.running = shown_.progress.running = true;
+    }
+    worker_.wake();
   }
   // Asks unless that is what was asked last: panels do in every frame in which they are seen.
   void follow(Request request) {
@@ -79,12 +77,8 @@ class Study final : public AnyStudy {
     waiting_ = nullptr;
     running_.request_stop();
     known_.progress.running = busy_;
-    changed_.notify_all();
   }
-  void wait() const override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !waiting_ && !busy_; });
-  }
+  void wait() const override { worker_.wait(); }
 
   void poll() override {
     const std::lock_guard lock(mutex_);
@@ -127,44 +121,40 @@ class Study final : public AnyStudy {
     };
     return {running_.get_token(), show, report};
   }
-  void work_until(const std::stop_token& stop) {
+  void work_on_newest() {
     std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [this] { return waiting_ != nullptr; })) {
-      const std::shared_ptr<const Request> request = std::exchange(waiting_, nullptr);
-      running_ = std::stop_source();
-      const Course course = course_of(request);
-      busy_ = true;
-      known_.progress = {.running = true, .failure = std::move(known_.progress.failure), .part = {}};
-      lock.unlock();
-      std::shared_ptr<const Result> result;
-      std::string failure;
-      try {
-        result = std::make_shared<const Result>(work_(*request, course));
-      } catch (const std::exception& problem) {
-        failure = problem.what();
-      }
-      lock.lock();
-      known_.progress.failure = std::move(failure);
-      known_.progress.running = waiting_ != nullptr;
-      known_.progress.cancelled = course.stopped() && !waiting_;
-      // That of a request which was superseded meanwhile is still better than a yet older one.
-      if (result) {
-        known_.result = std::move(result);
-        known_.request = request;
-      }
-      lock.unlock();
-      // Before those who wait go on: they may count on the news.
-      wake_();
-      lock.lock();
-      busy_ = false;
-      changed_.notify_all();
+    const std::shared_ptr<const Request> request = std::exchange(waiting_, nullptr);
+    if (!request) return;  // no longer wanted
+    running_ = std::stop_source();
+    const Course course = course_of(request);
+    busy_ = true;
+    known_.progress = {.running = true, .failure = std::move(known_.progress.failure), .part = {}};
+    lock.unlock();
+    std::shared_ptr<const Result> result;
+    std::string failure;
+    try {
+      result = std::make_shared<const Result>(work_(*request, course));
+    } catch (const std::exception& problem) {
+      failure = problem.what();
     }
+    lock.lock();
+    busy_ = false;
+    known_.progress.failure = std::move(failure);
+    known_.progress.running = waiting_ != nullptr;
+    known_.progress.cancelled = course.stopped() && !waiting_;
+    // That of a request which was superseded meanwhile is still better than a yet older one.
+    if (result) {
+      known_.result = std::move(result);
+      known_.request = request;
+    }
+    lock.unlock();
+    // Before those who wait go on: they may count on the news.
+    wake_();
   }
 
   Work work_;
   std::function<void()> wake_;
   mutable std::mutex mutex_;
-  mutable std::condition_variable_any changed_;
   std::shared_ptr<const Request> asked_;    // newest; the asking thread's
   std::shared_ptr<const Request> waiting_;  // null: none
   std::stop_source running_;
@@ -172,7 +162,7 @@ class Study final : public AnyStudy {
   State known_;                                        // newest
   State shown_;                                        // of the frame
   std::chrono::steady_clock::time_point last_report_;  // the worker's
-  std::jthread worker_;                                // from the first request on
+  Worker worker_{[this] { work_on_newest(); }};        // last: it uses all of the above
 };
 
 // The desktop's studies: panels add theirs, and the desktop treats all of them alike.

@@ -522,7 +522,7 @@ void draw_header(const Context& context, const Look& look, const lesson::Lesson&
     if (ImGui::Button(state.notes ? "Hide notes" : "Notes")) state.notes = !state.notes;
   }
   ImGui::SameLine();
-  if (ImGui::Button("Reset step")) state.entering = true;
+  if (ImGui::Button("Reset step")) state.reset_step();
   ImGui::Dummy({0, look.px(2)});
   text_wrapped(look, TextRole::caption, c.dim, lesson.chapter + " \u00B7 " + lesson.title);
   text_wrapped(look, TextRole::heading, c.text, lesson.steps[state.step].title);
@@ -547,12 +547,31 @@ void draw_footer(const Context& context, const Look& look, const lesson::Lesson&
   }
 }
 
-// Apart from what the room reads: a window of its own, which lies above all others.
+// Whether the room sees what is shown there.
+bool is_inside(const ImGuiPlatformMonitor& monitor, const ImGuiViewport& main) {
+  const ImVec2 middle = {main.Pos.x + main.Size.x / 2, main.Pos.y + main.Size.y / 2};
+  return middle.x >= monitor.MainPos.x && middle.x < monitor.MainPos.x + monitor.MainSize.x &&
+         middle.y >= monitor.MainPos.y && middle.y < monitor.MainPos.y + monitor.MainSize.y;
+}
+
+// Apart from what the room reads: a window of its own, where the system gives one on the lecturer's screen,
+// else above all others of this one.
 void draw_notes(const Context& context, const LessonView& view) {
   const Look& look = context.look;
-  const ImVec2 screen = ImGui::GetMainViewport()->Size;
-  ImGui::SetNextWindowSize({screen.x * .36f, 0}, ImGuiCond_Appearing);
-  ImGui::SetNextWindowPos({screen.x - look.px(20), screen.y - look.px(60)}, ImGuiCond_Appearing, {1, 1});
+  const ImGuiViewport& main = *ImGui::GetMainViewport();
+  ImVec2 corner = {main.Pos.x + main.Size.x - look.px(20), main.Pos.y + main.Size.y - look.px(60)};
+  if (ImGui::GetIO().ConfigFlags & ImGuiConfigFlags_ViewportsEnable) {
+    ImGuiWindowClass own;
+    own.ViewportFlagsOverrideSet = ImGuiViewportFlags_NoAutoMerge;
+    own.ViewportFlagsOverrideClear = ImGuiViewportFlags_NoDecoration;
+    ImGui::SetNextWindowClass(&own);
+    for (const ImGuiPlatformMonitor& monitor : ImGui::GetPlatformIO().Monitors)
+      if (!is_inside(monitor, main))
+        corner = {monitor.WorkPos.x + monitor.WorkSize.x - look.px(20),
+                  monitor.WorkPos.y + monitor.WorkSize.y - look.px(60)};
+  }
+  ImGui::SetNextWindowSize({main.Size.x * .36f, 0}, ImGuiCond_Appearing);
+  ImGui::SetNextWindowPos(corner, ImGuiCond_Appearing, {1, 1});
   ImGui::PushStyleColor(ImGuiCol_WindowBg, look.color().raised);
   if (ImGui::Begin("For the lecturer", &context.state.notes,
                    ImGuiWindowFlags_NoDocking | ImGuiWindowFlags_NoCollapse |
@@ -795,6 +814,12 @@ LessonsState::LessonsState(const PanelTools& tools)
                       .shortcut = ImGuiKey_Enter,
                       .enabled = [this] { return presented() && asks(); },
                       .in_menu = false});
+  tools.commands.add({.id = "lesson.reset",
+                      .category = "Lessons",
+                      .label = "Reset the step: its scenario, its questions",
+                      .run = [this] { reset_step(); },
+                      .shortcut = ImGuiMod_Shift | ImGuiKey_R,
+                      .enabled = [this] { return open_now() != nullptr; }});
   tools.commands.add(
       {.id = "lesson.open",
        .category = "Lessons",
@@ -956,6 +981,15 @@ void LessonsState::go_to(std::size_t to) {
   hints_shown = 0;
   std::size_t& seen = progress.steps[entries[*current].lesson->id];
   seen = std::max(seen, to + 1);
+  save_lesson_progress(progress, settings);
+}
+
+void LessonsState::reset_step() {
+  const std::string place = place_of(open_now()->id, step) + "/";
+  std::erase_if(progress.answers, [&](const auto& answer) { return answer.first.starts_with(place); });
+  std::erase_if(players, [&](const auto& player) { return player.first.starts_with(place); });
+  hints_shown = 0;
+  entering = true;
   save_lesson_progress(progress, settings);
 }
 

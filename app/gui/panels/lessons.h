@@ -52,6 +52,8 @@ struct LessonsState {
   void reload();
   void open_lesson(std::size_t index);
   void go_to(std::size_t step);
+  // As if it had not been seen: for the next class.
+  void reset_step();
   // What a mission's step came to: kept where it is better than before.
   void keep(const lesson::Lesson& mission, lesson::Tier tier);
   void keep(const std::string& series, const GrowthByName& growths);
@@ -94,6 +96,8 @@ struct LessonsState {
   bool large_type = false, notes = false;
   int presented_in = -2;  // the last frame in which it stood alone on the screen
   bool presented() const { return ImGui::GetFrameCount() - presented_in <= 1; }
+  // The notes want a window of the system's own, for the lecturer's screen.
+  bool notes_apart() const { return notes && presented(); }
   // The question that what stands behind it waits for, as it was drawn last.
   struct Waiting {
     std::string key;  // of the progress's answers

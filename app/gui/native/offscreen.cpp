@@ -1,4 +1,4 @@
-#include "app/gui/offscreen_egl.h"
+#include "app/gui/offscreen.h"
 
 #include <dlfcn.h>
 

@@ -10,11 +10,13 @@
 #endif
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <future>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace app::gui {
@@ -107,26 +109,46 @@ ChildEnd describe(int status, bool cancelled, const std::string& last_words) {
 
 }  // namespace
 
-ChildProcess::ChildProcess(std::vector<std::string> command, OnLine on_line, OnPause on_pause, OnEnd on_end)
-    : command_(std::move(command)),
-      on_line_(std::move(on_line)),
-      on_pause_(std::move(on_pause)),
-      on_end_(std::move(on_end)),
-      thread_([this](const std::stop_token& stop) { read_until_end(stop); }) {}
+struct ChildProcess::State {
+  std::vector<std::string> command;
+  OnLine on_line;
+  OnPause on_pause;
+  OnEnd on_end;
+  std::atomic<bool> ended = false, kill_now = false;
+  std::jthread thread;
 
-ChildProcess::~ChildProcess() {
-  kill_now_ = true;
-  thread_.request_stop();
-  if (thread_.joinable()) thread_.join();
+  void read_until_end(const std::stop_token& stop);
+};
+
+ChildProcess::ChildProcess(std::vector<std::string> command, OnLine on_line, OnPause on_pause, OnEnd on_end)
+    : state_(std::make_unique<State>()) {
+  state_->command = std::move(command);
+  state_->on_line = std::move(on_line);
+  state_->on_pause = std::move(on_pause);
+  state_->on_end = std::move(on_end);
+  state_->thread =
+      std::jthread([state = state_.get()](const std::stop_token& stop) { state->read_until_end(stop); });
 }
 
-void ChildProcess::read_until_end(const std::stop_token& stop) {
+ChildProcess::~ChildProcess() {
+  state_->kill_now = true;
+}
+
+void ChildProcess::cancel() {
+  state_->thread.request_stop();
+}
+
+bool ChildProcess::ended() const {
+  return state_->ended;
+}
+
+void ChildProcess::State::read_until_end(const std::stop_token& stop) {
   const auto finish = [this](const ChildEnd& end) {
-    ended_ = true;
-    on_end_(end);
+    ended = true;
+    on_end(end);
   };
   std::vector<char*> arguments;
-  for (std::string& argument : command_) arguments.push_back(argument.data());
+  for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
 
   Pipe out, err;
@@ -162,7 +184,7 @@ void ChildProcess::read_until_end(const std::stop_token& stop) {
       cancelled_at = Clock::now();
       ::kill(-child, SIGTERM);
     }
-    if (cancelled && !killed && (kill_now_ || Clock::now() - cancelled_at > kGrace)) {
+    if (cancelled && !killed && (kill_now || Clock::now() - cancelled_at > kGrace)) {
       killed = true;
       ::kill(-child, SIGKILL);
     }
@@ -171,10 +193,10 @@ void ChildProcess::read_until_end(const std::stop_token& stop) {
     signal_if_asked();
     std::array<pollfd, 2> watched = {pollfd{out.read_end, POLLIN, 0}, pollfd{err.read_end, POLLIN, 0}};
     if (::poll(watched.data(), watched.size(), kPollMilliseconds) <= 0) {
-      on_pause_();
+      on_pause();
       continue;
     }
-    if (watched[0].revents && !out_lines.read(out.read_end, on_line_)) close_if_open(out.read_end);
+    if (watched[0].revents && !out_lines.read(out.read_end, on_line)) close_if_open(out.read_end);
     if (watched[1].revents && !err_lines.read(err.read_end, keep_last_words)) close_if_open(err.read_end);
   }
   // A program may close its output long before it ends.

@@ -1,4 +1,4 @@
-#include "app/gui/window_glfw.h"
+#include "app/gui/window.h"
 
 #include <imgui.h>
 #include <imgui_impl_glfw.h>
@@ -127,7 +127,11 @@ float Window::display_scale() const {
   return x > 0 ? x : 1;
 }
 
-void Window::run(const std::function<void()>& prepare, const std::function<bool()>& frame) {
+void Window::show_in_address(const std::string&) {}
+
+void Window::files_were_written() {}
+
+void Window::run(std::function<void()> prepare, std::function<bool()> frame) {
   RedrawPolicy& policy = state_->policy;
   bool open = true;
   while (open && !glfwWindowShouldClose(state_->window)) {
@@ -147,6 +151,11 @@ void Window::run(const std::function<void()>& prepare, const std::function<bool(
     open = frame();
     ImGui::Render();
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    if (ImGui::GetIO().ConfigFlags & ImGuiConfigFlags_ViewportsEnable) {  // windows beside this one
+      ImGui::UpdatePlatformWindows();
+      ImGui::RenderPlatformWindowsDefault();
+      glfwMakeContextCurrent(state_->window);
+    }
     glfwSwapBuffers(state_->window);
     policy.drawn(glfwGetTime());
   }
