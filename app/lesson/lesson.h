@@ -103,15 +103,22 @@ struct MovingPicture {
 using Block =
     std::variant<Paragraph, Formula, Question, Plot, Table, Measurement, Goal, Series, MovingPicture>;
 
+// What a line of the file changes in the scenario.
+struct SetLine {
+  Changes changes;
+  int line = 0;
+};
+
 struct Step {
   std::string title;
-  Changes set;        // of the scenario as the step before left it
-  std::string panel;  // that is shown beside; empty: none
+  std::vector<SetLine> set;  // of the scenario as the step before left it
+  std::string panel;         // that is shown beside; empty: none
+  int panel_line = 0;
   std::vector<Block> blocks;
   std::vector<Paragraph> notes;    // for the lecturer alone
   std::vector<std::string> hints;  // a mission's, one at a time
   std::string take_home;
-  Changes solution;  // of a mission: one that reaches its goals
+  std::vector<SetLine> solution;  // of a mission: one that reaches its goals
   int line = 0;
 };
 
@@ -122,6 +129,7 @@ struct Lesson {
   std::vector<int> systems;  // of the program's list of 35 (presets/lessons/README.md)
   int minutes = 0;
   std::string scenario;  // a preset, or a file beside the lesson
+  int scenario_line = 0;
   bool mission = false;
   std::vector<Step> steps;
 };

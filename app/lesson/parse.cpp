@@ -93,9 +93,10 @@ class Reader {
         lesson_.title = value;
       else if (key == "chapter")
         lesson_.chapter = value;
-      else if (key == "scenario")
+      else if (key == "scenario") {
         lesson_.scenario = value;
-      else if (key == "minutes")
+        lesson_.scenario_line = number();
+      } else if (key == "minutes")
         lesson_.minutes = whole(value, 1, 240);
       else if (key == "systems")
         for (const std::string_view one : at_commas(value))
@@ -195,13 +196,15 @@ class Reader {
     (this->*found->second)(rest);
   }
 
-  void set(std::string_view rest) { append(step().set, rest); }
-  void solution(std::string_view rest) { append(step().solution, rest); }
-  void append(Changes& to, std::string_view rest) {
-    const Changes more = attempt(number(), [&] { return parse_changes(rest); });
-    to.insert(to.end(), more.begin(), more.end());
+  void set(std::string_view rest) { step().set.push_back(set_line(rest)); }
+  void solution(std::string_view rest) { step().solution.push_back(set_line(rest)); }
+  SetLine set_line(std::string_view rest) const {
+    return {attempt(number(), [&] { return parse_changes(rest); }), number()};
   }
-  void panel(std::string_view rest) { step().panel = rest; }
+  void panel(std::string_view rest) {
+    step().panel = rest;
+    step().panel_line = number();
+  }
   void take(std::string_view rest) { step().take_home = rest; }
   void note(std::string_view rest) { step().notes.push_back({words(rest, number()), false, number()}); }
   void notes(std::string_view rest) {

@@ -27,6 +27,14 @@ std::string where(const Lesson& lesson, int line) {
   return fmt::format("{}:{}", lesson.file.string(), line);
 }
 
+// A message names the line that changed it.
+sim::Scenario with_lines(sim::Scenario scenario, const std::vector<SetLine>& lines, const Lesson& lesson) {
+  for (const SetLine& one : lines)
+    scenario = sim::with_overrides(scenario, one.changes, where(lesson, one.line));
+  cli::settle_hardware(scenario, {}, {});
+  return scenario;
+}
+
 std::string text_of(const Expression& expression, const Situation& situation,
                     std::optional<Style> style = {}) {
   return text(expression.value(situation), style.value_or(expression.style()));
@@ -233,7 +241,7 @@ class Checker {
     try {
       first_scenario(lesson_);
     } catch (const std::exception& error) {  // once, not with every step that begins with it
-      add(1, std::string("scenario: ") + error.what());
+      add(lesson_.scenario_line, std::string("scenario: ") + error.what());
       return std::move(problems_);
     }
     for (std::size_t i = 0; i < lesson_.steps.size() && check(i); ++i) {
@@ -244,12 +252,22 @@ class Checker {
  private:
   void add(int line, const std::string& why) { problems_.push_back(where(lesson_, line) + ": " + why); }
 
+  // Of the line that set the field, or else of the last that set anything: before the step the scenario could
+  // be.
+  int line_of(const sim::Problem& problem, const Step& step) const {
+    int line = step.set.empty() ? lesson_.scenario_line : step.set.back().line;
+    for (const SetLine& one : step.set)
+      for (const sim::Override& change : one.changes)
+        if (problem.field == change.path || problem.field.starts_with(change.path + ".")) line = one.line;
+    return line;
+  }
+
   // False: the step begins with a scenario that cannot be, and so do those behind it.
   bool check(std::size_t index) {
     const Step& step = lesson_.steps[index];
     const std::vector<std::string> panels = panel_names();
     if (!step.panel.empty() && !panels.empty() && std::ranges::find(panels, step.panel) == panels.end())
-      add(step.line, fmt::format(":panel {} is none of {}", step.panel, fmt::join(panels, ", ")));
+      add(step.panel_line, fmt::format(":panel {} is none of {}", step.panel, fmt::join(panels, ", ")));
     for (const Block& block : step.blocks)
       if (const auto* p = std::get_if<Paragraph>(&block))
         check_figures(p->words, p->line);
@@ -259,7 +277,8 @@ class Checker {
     try {
       const sim::Scenario scenario = scenario_at(lesson_, index);
       const std::vector<sim::Problem> cannot_be = sim::validate(scenario);
-      for (const sim::Problem& problem : cannot_be) add(step.line, problem.field + " " + problem.message);
+      for (const sim::Problem& problem : cannot_be)
+        add(line_of(problem, step), problem.field + " " + problem.message);
       if (!cannot_be.empty()) return false;
       const ShownStep shown = show(lesson_, index, scenario, predictions_);
       problems_.insert(problems_.end(), shown.failures.begin(), shown.failures.end());
@@ -267,7 +286,9 @@ class Checker {
         if (const auto* q = std::get_if<Question>(&step.blocks[b]))
           check_question(*q, {scenario, predictions_});
       if (const Measurement* measurement = measurement_of(step)) check_measurement(*measurement, scenario);
-      if (lesson_.mission) check_mission(step, shown, scenario);
+      if (lesson_.mission) check_mission(index, shown);
+    } catch (const sim::PresetError& error) {  // of a :set or :solution, which names its line
+      problems_.emplace_back(error.what());
     } catch (const std::exception& error) {
       add(step.line, error.what());
     }
@@ -316,20 +337,18 @@ class Checker {
       }
   }
 
-  void check_mission(const Step& step, const ShownStep& begun, const sim::Scenario& scenario) {
+  void check_mission(std::size_t index, const ShownStep& begun) {
+    const Step& step = lesson_.steps[index];
     const bool has_goals = std::ranges::any_of(
         begun.blocks, [](const ShownBlock& block) { return std::holds_alternative<ShownGoal>(block); });
     if (!has_goals) return;
     if (step.solution.empty()) return add(step.line, "the mission has no :solution");
     if (tier_reached(begun)) add(step.line, "the mission is solved as it begins");
-    const sim::Scenario solved = predictions_.changed(scenario, step.solution, where(lesson_, step.line));
-    std::size_t index = 0;
-    while (&lesson_.steps[index] != &step) ++index;
-    const ShownStep end = show(lesson_, index, solved, predictions_);
+    const ShownStep end = show(lesson_, index, solved_at(lesson_, index), predictions_);
     for (const std::string& failure : end.failures) problems_.push_back(failure + " (under the solution)");
     for (const ShownBlock& block : end.blocks)
       if (const auto* goal = std::get_if<ShownGoal>(&block); goal && !goal->holds)
-        add(step.line, fmt::format("the solution misses a goal: {}", goal->numbers));
+        add(step.solution.back().line, fmt::format("the solution misses a goal: {}", goal->numbers));
   }
 
   const Lesson& lesson_;
@@ -373,12 +392,13 @@ sim::Scenario first_scenario(const Lesson& lesson) {
 
 sim::Scenario scenario_at(const Lesson& lesson, std::size_t step) {
   sim::Scenario scenario = first_scenario(lesson);
-  for (std::size_t i = 0; i <= step; ++i) {
-    const Step& s = lesson.steps[i];
-    if (!s.set.empty()) scenario = sim::with_overrides(scenario, s.set, where(lesson, s.line));
-    cli::settle_hardware(scenario, {}, {});
-  }
+  for (std::size_t i = 0; i <= step; ++i)
+    scenario = with_lines(std::move(scenario), lesson.steps[i].set, lesson);
   return scenario;
+}
+
+sim::Scenario solved_at(const Lesson& lesson, std::size_t step) {
+  return with_lines(scenario_at(lesson, step), lesson.steps[step].solution, lesson);
 }
 
 ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scenario,

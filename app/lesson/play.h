@@ -94,6 +94,8 @@ std::optional<Tier> tier_reached(const ShownStep& step);
 sim::Scenario first_scenario(const Lesson& lesson);
 // As a step begins: with the changes of all steps up to it. Throws sim::PresetError.
 sim::Scenario scenario_at(const Lesson& lesson, std::size_t step);
+// The same under the :solution of a mission's step.
+sim::Scenario solved_at(const Lesson& lesson, std::size_t step);
 
 // A step under a scenario. `measured`: what its measurement found, or null; runs of other scenarios are not
 // shown. `stopped` is asked between blocks.

@@ -135,7 +135,6 @@ TEST_CASE(
   };
   CHECK(problem_of("It is {mfu}.") == "nothing");
   CHECK_THAT(problem_of(":set strategy.tensor_parallel=7\nIt is {mfu}."), contains("tensor_parallel"));
-  CHECK_THAT(problem_of(":set strategy.tensor=7"), contains("here.md:9"));
   CHECK_THAT(problem_of("It takes 30 % more."), contains("here.md:10: a figure without a source"));
   CHECK_THAT(problem_of(":ask Which?\n:answer layers\n:because It takes 30 % more."),
              contains("here.md:10: a figure without a source"));
@@ -159,13 +158,45 @@ TEST_CASE("a scenario that cannot be is said once, and not with every number and
                               "strategy.zero_stage=7\nIt is {mfu}, {step_time}.\n\n## Then\n\nIt is {mfu}."),
                   predictions);
   REQUIRE(problems.size() == 1);
-  CHECK_THAT(problems[0], contains("here.md:9: strategy.zero_stage must be from 0 to 3, but is 7"));
+  CHECK_THAT(problems[0], contains("here.md:10: strategy.zero_stage must be from 0 to 3, but is 7"));
   Lesson nowhere = lesson_with("It is {mfu}.\n\n## Then\n\nIt is {mfu}.");
   nowhere.scenario = "train-llama-9";
   const auto unknown = problems_of(nowhere, predictions);
   REQUIRE(unknown.size() == 1);
   CHECK_THAT(unknown[0],
-             contains("here.md:1: scenario: there is no scenario preset \"train-llama-9\"; there are"));
+             contains("here.md:6: scenario: there is no scenario preset \"train-llama-9\"; there are"));
+}
+
+TEST_CASE("what cannot be set is named at the line that sets it, not at its step") {
+  const auto problem_of = [](const std::string& lines) {
+    Predictions predictions;
+    const auto problems = problems_of(lesson_with(lines), predictions);
+    return problems.empty() ? "nothing" : problems.front();
+  };
+  const std::string fine = "It is {mfu}.\n:set workload.seq_len=1024\n";
+  CHECK_THAT(problem_of(fine + ":set strategy.tensor=7"), contains("here.md:12: field \"strategy.tensor\""));
+  CHECK_THAT(problem_of(fine + ":set model=llama-9"), contains("here.md:12: "));
+  CHECK_THAT(problem_of(fine + ":set workload.seq_len=many"), contains("here.md:12: "));
+  // A value that is no scenario's: at the line that set the field, if there are others behind it, too.
+  CHECK_THAT(problem_of(":set strategy.zero_stage=7\n" + fine), contains("here.md:10: strategy.zero_stage"));
+  CHECK_THAT(problem_of(fine + "\n## Then\n\n:take It.\n:set strategy.zero_stage=7"),
+             contains("here.md:16: strategy.zero_stage"));
+  // Lines that can be together, and only together, are fine.
+  CHECK(problem_of(":set strategy.data_parallel=8\n:set workload.global_batch_size=64") == "nothing");
+}
+
+TEST_CASE("what is wrong with a mission's solution is named at its line") {
+  const auto problem_of = [](const std::string& lines) {
+    Lesson mission = lesson_with(lines);
+    mission.mission = true;
+    Predictions predictions;
+    const auto problems = problems_of(mission, predictions);
+    return problems.empty() ? "nothing" : problems.front();
+  };
+  CHECK_THAT(problem_of(":goal Fast if mfu > 2\n:solution strategy.tensor=7"),
+             contains("here.md:11: field \"strategy.tensor\""));
+  CHECK_THAT(problem_of(":goal Fast if mfu > 2\n\n:solution workload.seq_len=1024"),
+             contains("here.md:12: the solution misses a goal"));
 }
 
 TEST_CASE("the right answer of a question is computed by the model") {
@@ -217,9 +248,7 @@ TEST_CASE("every mission has three tiers, and its solution is gold") {
         if (const auto* goal = std::get_if<Goal>(&block)) tiers.insert(goal->tier);
     CHECK(tiers.size() == kTiers.size());
     Predictions predictions;
-    const sim::Scenario begun = scenario_at(lesson, 0);
-    const sim::Scenario solved = predictions.changed(begun, lesson.steps[0].solution, "the solution");
-    CHECK(tier_reached(show(lesson, 0, solved, predictions)) == Tier::gold);
+    CHECK(tier_reached(show(lesson, 0, solved_at(lesson, 0), predictions)) == Tier::gold);
   }
   CHECK(missions == 10);
 }
