@@ -9,6 +9,7 @@
 #include "runtime/formats/excerpt.h"
 #include "runtime/formats/float_formats.h"
 #include "runtime/text/unicode.h"
+#include "sim/scenario/preset.h"
 
 namespace runtime {
 namespace {
@@ -216,11 +217,7 @@ fs::path default_training_text() {
       best = entry.path();
     }
   }
-  if (best.empty()) {
-    throw InputError(
-        "no Python standard library lies in /usr/lib or /usr/local/lib to train on; name a text with --data");
-  }
-  return best;
+  return best.empty() ? sim::preset_directory() / "texts" / "factory.txt" : best;
 }
 
 }  // namespace runtime

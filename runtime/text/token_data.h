@@ -70,7 +70,8 @@ class BatchReader {
 };
 
 // Real text that most machines have: the folder of Python's standard library (the newest of
-// /usr/lib/python3.* and /usr/local/lib/python3.*). InputError, asking for --data, where there is none.
+// /usr/lib/python3.* and /usr/local/lib/python3.*), or where there is none, as in a browser, a short one of
+// the presets.
 std::filesystem::path default_training_text();
 
 }  // namespace runtime
