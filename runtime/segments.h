@@ -54,4 +54,31 @@ void for_each_piece(std::span<const MutableBytes> to, std::span<const ConstBytes
     }
 }
 
+// Goes through segments that follow each other.
+template <class Bytes>
+class SegmentCursor {
+ public:
+  explicit SegmentCursor(std::span<const Bytes> segments) : segments_(segments) {}
+
+  // Calls use(piece) on the next so many bytes, segment by segment. std::logic_error where there are fewer.
+  template <class Use>
+  void take(std::size_t bytes, const Use& use) {
+    while (bytes > 0) {
+      if (segments_.empty()) throw std::logic_error("segments have fewer bytes than are taken");
+      const Bytes rest = segments_.front().subspan(done_);
+      const Bytes piece = rest.first(std::min(bytes, rest.size()));
+      if (!piece.empty()) use(piece);
+      bytes -= piece.size();
+      done_ += piece.size();
+      if (piece.size() == rest.size()) segments_ = segments_.subspan(1), done_ = 0;
+    }
+  }
+
+ private:
+  std::span<const Bytes> segments_;
+  std::size_t done_ = 0;  // of the first
+};
+template <class Bytes>
+SegmentCursor(std::span<const Bytes>) -> SegmentCursor<Bytes>;
+
 }  // namespace runtime

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -17,22 +16,31 @@
 #include <deque>
 #include <map>
 #include <new>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/error.h"
+#include "runtime/segments.h"
+
 namespace runtime {
 namespace {
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kLine = 64, kPage = 4096;
 
-// A rank waits for this to change: rung when something was written to it, or read of what it wrote.
+// Messages are cut into slots: as large as a piece of a collective (communicator.cpp), which stays in the
+// caches from where it is written to where it is read.
+constexpr std::size_t kSlot = 128 << 10;  // bytes
+
+// A rank waits for this to change: rung when something was sent to it, or freed of what it sent.
 struct Bell {
   alignas(kLine) std::atomic<std::uint32_t> rings;
   alignas(kLine) std::atomic<std::uint32_t> sleeps;
-  alignas(kLine) std::uint64_t key;  // of the rank's memory
+  std::atomic<std::uint32_t> wants_room;  // all its slots are taken
+  alignas(kLine) std::uint64_t key;       // of the rank's memory
 
   void ring() {
     rings.fetch_add(1);
@@ -40,271 +48,302 @@ struct Bell {
   }
 };
 
-// What one rank writes and another reads, as a stream of bytes; both counts only grow.
-struct Counts {
-  alignas(kLine) std::atomic<std::uint64_t> written;
-  alignas(kLine) std::atomic<std::uint64_t> read;
+// How many slots a rank has sent to another one. They only grow in number.
+struct Sent {
+  alignas(kLine) std::atomic<std::uint64_t> slots;
 };
 
-class Ring {
- public:
-  Ring(Counts& counts, std::byte* bytes, std::size_t size) : counts_(&counts), bytes_(bytes), size_(size) {}
-
-  // How many bytes there was room for.
-  std::size_t put(ConstBytes from) {
-    const std::uint64_t at = counts_->written.load(std::memory_order_relaxed);
-    const std::uint64_t room = size_ - (at - counts_->read.load(std::memory_order_acquire));
-    const std::size_t n = at_once(at, std::min<std::uint64_t>(from.size(), room));
-    if (n == 0) return 0;
-    std::memcpy(bytes_ + at % size_, from.data(), n);
-    counts_->written.store(at + n, std::memory_order_release);
-    return n;
-  }
-
-  // How many bytes there were.
-  std::size_t get(MutableBytes to) {
-    const std::uint64_t at = counts_->read.load(std::memory_order_relaxed);
-    const std::uint64_t there = counts_->written.load(std::memory_order_acquire) - at;
-    const std::size_t n = at_once(at, std::min<std::uint64_t>(to.size(), there));
-    if (n == 0) return 0;
-    std::memcpy(to.data(), bytes_ + at % size_, n);
-    counts_->read.store(at + n, std::memory_order_release);
-    return n;
-  }
-
- private:
-  // Not beyond the end, and not more than what the other side may begin with meanwhile.
-  std::size_t at_once(std::uint64_t at, std::uint64_t most) const {
-    constexpr std::uint64_t kMost = 32 << 10;
-    return static_cast<std::size_t>(std::min({most, size_ - at % size_, kMost}));
-  }
-
-  Counts* counts_;
-  std::byte* bytes_;
-  std::size_t size_;
+// What a slot holds: a message, or its next part.
+struct SlotHeader {
+  MessageTag tag = 0;
+  std::uint64_t of_message = 0, bytes = 0;
 };
 
-// A rank's memory: its bell, then a ring from each rank.
-class Inbox {
+// A rank's memory: its bell, which others ring, and what it sends, which they read. A slot's place in the
+// order of what it sent to one rank is kept there until the slot is used again, so orders never run over.
+class Outbox {
  public:
-  // Enough for some pieces of a collective on their way (communicator.cpp), and not much for many ranks.
-  static std::size_t ring_size(std::size_t ranks) {
-    return std::bit_floor(std::clamp<std::size_t>((8 << 20) / ranks, 64 << 10, 1 << 20));
-  }
-
-  Inbox() = default;
+  Outbox() = default;
   // Nothing where it cannot be mapped.
-  Inbox(int file, std::size_t ranks) : ranks_(ranks) {
+  Outbox(int file, std::size_t ranks, std::size_t slots) : ranks_(ranks), slots_(slots) {
     struct stat known {};
-    if (fstat(file, &known) != 0 || static_cast<std::size_t>(known.st_size) != size(ranks)) return;
-    void* const at = mmap(nullptr, size(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (fstat(file, &known) != 0 || static_cast<std::size_t>(known.st_size) != size(ranks, slots)) return;
+    void* const at = mmap(nullptr, size(ranks, slots), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (at != MAP_FAILED) base_ = static_cast<std::byte*>(at);
   }
-  Inbox(Inbox&& other) noexcept : base_(std::exchange(other.base_, nullptr)), ranks_(other.ranks_) {}
-  Inbox& operator=(Inbox&& other) noexcept {
+  Outbox(Outbox&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), ranks_(other.ranks_), slots_(other.slots_) {}
+  Outbox& operator=(Outbox&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(ranks_, other.ranks_);
+    std::swap(slots_, other.slots_);
     return *this;
   }
-  ~Inbox() {
-    if (base_) munmap(base_, size(ranks_));
+  ~Outbox() {
+    if (base_) munmap(base_, size(ranks_, slots_));
   }
 
-  static std::size_t size(std::size_t ranks) {
-    return sizeof(Bell) + ranks * (sizeof(Counts) + ring_size(ranks));
+  static std::size_t size(std::size_t ranks, std::size_t slots) {
+    return bytes_at(ranks, slots) + slots * kSlot;
   }
   explicit operator bool() const { return base_ != nullptr; }
-  Bell& bell() const { return *std::launder(reinterpret_cast<Bell*>(base_)); }
-  Ring ring_from(std::size_t rank) const {
-    auto* const counts = reinterpret_cast<Counts*>(base_ + sizeof(Bell));
-    std::byte* const bytes = base_ + sizeof(Bell) + ranks_ * sizeof(Counts);
-    return {counts[rank], bytes + rank * ring_size(ranks_), ring_size(ranks_)};
+  std::size_t slots() const { return slots_; }
+  Bell& bell() const { return *at<Bell>(0); }
+  std::atomic<std::uint64_t>& sent_to(std::size_t rank) const { return at<Sent>(sizeof(Bell))[rank].slots; }
+  // The slot that was sent to the rank as number `i`.
+  std::uint32_t& sent_slot(std::size_t rank, std::uint64_t i) const {
+    return at<std::uint32_t>(orders_at(ranks_))[rank * slots_ + i % slots_];
+  }
+  // Not 0 from when its owner fills it to when its reader has done.
+  std::atomic<std::uint32_t>& is_taken(std::uint32_t slot) const {
+    return at<std::atomic<std::uint32_t>>(taken_at(ranks_, slots_))[slot];
+  }
+  SlotHeader& header(std::uint32_t slot) const { return at<SlotHeader>(headers_at(ranks_, slots_))[slot]; }
+  MutableBytes bytes(std::uint32_t slot) const {
+    return {base_ + bytes_at(ranks_, slots_) + slot * kSlot, kSlot};
   }
   // Memory of a new file is zero, as atomics are that count from nothing.
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
  private:
+  static std::size_t orders_at(std::size_t ranks) { return sizeof(Bell) + ranks * sizeof(Sent); }
+  static std::size_t taken_at(std::size_t ranks, std::size_t slots) {
+    return orders_at(ranks) + ranks * slots * sizeof(std::uint32_t);
+  }
+  static std::size_t headers_at(std::size_t ranks, std::size_t slots) {
+    const std::size_t end = taken_at(ranks, slots) + slots * sizeof(std::uint32_t);
+    return (end + kLine - 1) / kLine * kLine;
+  }
+  static std::size_t bytes_at(std::size_t ranks, std::size_t slots) {
+    return (headers_at(ranks, slots) + slots * sizeof(SlotHeader) + kPage - 1) / kPage * kPage;
+  }
+  template <class T>
+  T* at(std::size_t offset) const {
+    return std::launder(reinterpret_cast<T*>(base_ + offset));
+  }
+
   std::byte* base_ = nullptr;
-  std::size_t ranks_ = 0;
+  std::size_t ranks_ = 0, slots_ = 0;
 };
 
-struct Header {
-  MessageTag tag = 0;
-  std::uint64_t bytes = 0;
+// The slots that this rank fills. Memory grows with what is on its way at once, and stays.
+class OwnSlots {
+ public:
+  explicit OwnSlots(const Outbox& outbox) : outbox_(outbox), has_pages_(outbox.slots(), 0) {}
+
+  // The first that is free, with memory for so many bytes: those before it were used last, or are still to be
+  // read. Nothing where all are taken.
+  std::optional<std::uint32_t> find(std::size_t bytes) {
+    for (std::uint32_t slot = 0; slot < has_pages_.size(); ++slot)
+      if (outbox_.is_taken(slot).load() == 0) {
+        if (has_memory(slot, bytes)) return slot;
+        has_pages_.resize(slot);
+      }
+    if (has_pages_.empty()) throw DeviceError("no memory is left for messages between ranks");
+    return std::nullopt;
+  }
+
+ private:
+  // All its pages at once: sooner than one by one, and where memory is used up it is said here, while whoever
+  // writes to a page that cannot be had is ended.
+  bool has_memory(std::uint32_t slot, std::size_t bytes) {
+    if (bytes <= has_pages_[slot]) return true;
+    const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
+    if (madvise(outbox_.bytes(slot).data(), pages, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) return false;
+    has_pages_[slot] = pages;  // a system that does not know the call gives pages one by one
+    return true;
+  }
+
+  const Outbox& outbox_;
+  std::vector<std::size_t> has_pages_;  // bytes, by slot
 };
 
 class SharedMemoryTransport final : public Transport {
  public:
-  SharedMemoryTransport(std::unique_ptr<Transport> below, std::vector<Inbox> inboxes)
-      : below_(std::move(below)), inboxes_(std::move(inboxes)), own_(inboxes_[self()].bell()) {
-    for (std::size_t r = 0; r < inboxes_.size(); ++r)
-      peers_.push_back(
-          {inboxes_[self()].ring_from(r), inboxes_[r].ring_from(self()), &inboxes_[r].bell(), {}, {}});
+  SharedMemoryTransport(std::unique_ptr<Transport> below, std::vector<Outbox> outboxes)
+      : below_(std::move(below)),
+        outboxes_(std::move(outboxes)),
+        peers_(outboxes_.size()),
+        own_(outboxes_[self()]),
+        slots_(own_) {
+    for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].outbox = &outboxes_[r];
   }
 
   std::int32_t rank() const override { return below_->rank(); }
   std::int32_t size() const override { return below_->size(); }
 
+  // The receiver sees each slot as soon as it is full.
   void send(std::int32_t to, MessageTag tag, std::span<const ConstBytes> parts) override {
-    Header header{tag, 0};
-    for (const ConstBytes part : parts) header.bytes += part.size();
-    Peer& p = peer(to);
-    write(p, std::as_bytes(std::span(&header, 1)));
-    for (const ConstBytes part : parts) write(p, part);
+    const auto receiver = static_cast<std::size_t>(to);
+    Bell& bell = peer(to).outbox->bell();
+    std::atomic<std::uint64_t>& sent = own_.sent_to(receiver);
+    SegmentCursor from(parts);
+    const std::uint64_t all = total_bytes(parts);
+    std::uint64_t rest = all;
+    do {
+      const std::size_t bytes = std::min<std::uint64_t>(rest, kSlot);
+      const std::uint32_t slot = free_slot(bytes);
+      own_.header(slot) = {tag, all, bytes};
+      std::byte* next = own_.bytes(slot).data();
+      from.take(bytes, [&](ConstBytes piece) {
+        std::memcpy(next, piece.data(), piece.size());
+        next += piece.size();
+      });
+      own_.is_taken(slot).store(1, std::memory_order_relaxed);
+      const std::uint64_t i = sent.load(std::memory_order_relaxed);
+      own_.sent_slot(receiver, i) = slot;
+      sent.store(i + 1, std::memory_order_release);
+      bell.ring();
+      rest -= bytes;
+    } while (rest > 0);
   }
 
   void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) override {
     Peer& p = peer(from);
-    std::deque<Message>& box = p.box[tag];
-    // What comes now may go where it is wanted, without a copy between.
-    Awaited awaited{&p, tag, parts, false};
-    awaited_ = box.empty() ? &awaited : nullptr;
-    while (box.empty() && !awaited.arrived) {
-      const std::uint32_t rings = own_.rings.load();
-      if (!take_what_is_there() && box.empty() && !awaited.arrived) wait_beyond(rings);
-    }
-    awaited_ = nullptr;
-    if (awaited.arrived) return;
-    const Message message = std::move(box.front());
-    box.pop_front();
-    require_size(p, message.size(), parts);
-    const std::byte* next = message.data();
-    for (const MutableBytes part : parts) {
-      if (!part.empty()) std::memcpy(part.data(), next, part.size());
-      next += part.size();
-    }
+    std::deque<Arrived>& box = p.box[tag];
+    wait_for_one(box);
+    std::uint64_t rest = box.front().of_message;
+    require_size(from, rest, total_bytes(parts));
+    SegmentCursor into(parts);
+    do {
+      wait_for_one(box);
+      const Arrived arrived = std::move(box.front());
+      box.pop_front();
+      const std::byte* next = bytes_of(p, arrived).data();
+      into.take(arrived.bytes, [&](MutableBytes piece) {
+        std::memcpy(piece.data(), next, piece.size());
+        next += piece.size();
+      });
+      release(p, arrived);
+      rest -= arrived.bytes;
+    } while (rest > 0);
   }
 
   void check() override {
     take_what_is_there();
+    keep_what_is_in_the_way();
     below_->check();
   }
 
   void give_up(const std::string& reason) noexcept override {
     below_->give_up(reason);
-    for (Peer& p : peers_) p.bell->ring();
+    for (const Peer& p : peers_) p.outbox->bell().ring();
   }
 
  private:
-  using Message = std::vector<std::byte>;
-
-  // A message that comes: first its header, then what it holds.
-  struct Arriving {
-    Header header;
-    bool has_header = false;
-    Message message;
-    std::vector<MutableBytes> into;  // what is left to fill
-    bool is_awaited = false;
+  // A slot that another rank sent, or what was in it.
+  struct Arrived {
+    std::optional<std::uint32_t> slot;
+    std::uint64_t of_message = 0, bytes = 0;
+    std::vector<std::byte> kept;
   };
   struct Peer {
-    Ring in, out;
-    Bell* bell = nullptr;
-    Arriving arriving;
-    std::map<MessageTag, std::deque<Message>> box;
-  };
-  struct Awaited {
-    Peer* from = nullptr;
-    MessageTag tag = 0;
-    std::span<const MutableBytes> parts;
-    bool arrived = false;
+    const Outbox* outbox = nullptr;
+    std::uint64_t taken = 0;  // slots
+    std::map<MessageTag, std::deque<Arrived>> box;
   };
 
   std::size_t self() const { return static_cast<std::size_t>(below_->rank()); }
   Peer& peer(std::int32_t rank) { return peers_.at(static_cast<std::size_t>(rank)); }
 
-  void require_size(const Peer& from, std::uint64_t sent, std::span<const MutableBytes> parts) const {
-    std::size_t bytes = 0;
-    for (const MutableBytes part : parts) bytes += part.size();
-    if (sent != bytes)
-      throw std::logic_error("rank " + std::to_string(rank()) + " waits for " + std::to_string(bytes) +
-                             " bytes, rank " + std::to_string(&from - peers_.data()) + " sent " +
-                             std::to_string(sent));
+  void require_size(std::int32_t from, std::uint64_t sent, std::uint64_t wanted) const {
+    if (sent != wanted)
+      throw std::logic_error("rank " + std::to_string(rank()) + " waits for " + std::to_string(wanted) +
+                             " bytes, rank " + std::to_string(from) + " sent " + std::to_string(sent));
   }
 
-  // While there is no room it takes what others send: so two that send to each other never wait for each
-  // other.
-  void write(Peer& to, ConstBytes bytes) {
-    while (!bytes.empty()) {
-      const std::uint32_t rings = own_.rings.load();
-      if (const std::size_t n = to.out.put(bytes); n > 0) {
-        bytes = bytes.subspan(n);
-        to.bell->ring();
-      } else if (!take_what_is_there()) {
-        wait_beyond(rings);
+  static ConstBytes bytes_of(const Peer& p, const Arrived& arrived) {
+    return arrived.slot ? p.outbox->bytes(*arrived.slot).first(arrived.bytes) : ConstBytes(arrived.kept);
+  }
+
+  static void release(const Peer& p, const Arrived& arrived) {
+    if (!arrived.slot) return;
+    p.outbox->is_taken(*arrived.slot).store(0);
+    if (p.outbox->bell().wants_room.load() != 0) p.outbox->bell().ring();
+  }
+
+  // Waits where all are taken. Others are told, so that those that wait, too, keep elsewhere what they have
+  // not yet received: so two that send to each other never wait for each other.
+  std::uint32_t free_slot(std::size_t bytes) {
+    if (const std::optional<std::uint32_t> slot = slots_.find(bytes)) return *slot;
+    Bell& bell = own_.bell();
+    bell.wants_room.store(1);
+    for (const Peer& p : peers_) p.outbox->bell().ring();
+    for (;;) {
+      const std::uint32_t rings = bell.rings.load();
+      if (const std::optional<std::uint32_t> slot = slots_.find(bytes)) {
+        bell.wants_room.store(0);
+        return *slot;
       }
+      wait_for_any(rings);
     }
+  }
+
+  void wait_for_one(const std::deque<Arrived>& box) {
+    while (box.empty()) {
+      const std::uint32_t rings = own_.bell().rings.load();
+      take_what_is_there();
+      if (box.empty()) wait_for_any(rings);
+    }
+  }
+
+  void wait_for_any(std::uint32_t rings) {
+    take_what_is_there();
+    keep_what_is_in_the_way();
+    wait_beyond(rings);
   }
 
   // Until the bell has rung more often. Most often it does in a moment; who waits longer sleeps.
   void wait_beyond(std::uint32_t rings) {
+    Bell& bell = own_.bell();
     constexpr int kTurns = 2000;  // some 20 us
     for (int turn = 0; turn < kTurns; ++turn) {
-      if (own_.rings.load(std::memory_order_relaxed) != rings) return;
+      if (bell.rings.load(std::memory_order_relaxed) != rings) return;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
     }
     constexpr timespec kLookAgain{0, 20'000'000};  // whether all are still there
-    own_.sleeps.store(1);
+    bell.sleeps.store(1);
     const bool slept_through =
-        own_.rings.load() == rings &&
-        syscall(SYS_futex, &own_.rings, FUTEX_WAIT, rings, &kLookAgain, nullptr, 0) != 0 &&
+        bell.rings.load() == rings &&
+        syscall(SYS_futex, &bell.rings, FUTEX_WAIT, rings, &kLookAgain, nullptr, 0) != 0 &&
         errno == ETIMEDOUT;
-    own_.sleeps.store(0);
+    bell.sleeps.store(0);
     if (slept_through) below_->check();
   }
 
-  // Whether there was anything. Stops where what is waited for has arrived.
-  bool take_what_is_there() {
-    bool any = false;
-    for (Peer& p : peers_)
-      while (!(awaited_ && awaited_->arrived) && take_some(p)) any = true;
-    return any;
+  void take_what_is_there() {
+    for (Peer& p : peers_) {
+      const std::uint64_t sent = p.outbox->sent_to(self()).load(std::memory_order_acquire);
+      for (; p.taken < sent; ++p.taken) {
+        const std::uint32_t slot = p.outbox->sent_slot(self(), p.taken);
+        const SlotHeader& header = p.outbox->header(slot);
+        p.box[header.tag].push_back({slot, header.of_message, header.bytes, {}});
+      }
+    }
   }
 
-  bool take_some(Peer& p) {
-    Arriving& a = p.arriving;
-    if (!a.has_header && a.into.empty()) a.into = {std::as_writable_bytes(std::span(&a.header, 1))};
-    while (!a.into.empty() && a.into.front().empty()) a.into.erase(a.into.begin());
-    if (!a.into.empty()) {
-      const std::size_t n = p.in.get(a.into.front());
-      if (n == 0) return false;
-      p.bell->ring();
-      a.into.front() = a.into.front().subspan(n);
-      while (!a.into.empty() && a.into.front().empty()) a.into.erase(a.into.begin());
-    }
-    if (!a.into.empty()) return true;
-    if (!std::exchange(a.has_header, true)) {
-      begin_message(p);
-      if (a.header.bytes > 0) return true;
-    }
-    a.has_header = false;
-    a.into.clear();
-    if (std::exchange(a.is_awaited, false))
-      awaited_->arrived = true;
-    else
-      p.box[a.header.tag].push_back(std::exchange(a.message, {}));
-    return true;
-  }
-
-  void begin_message(Peer& p) {
-    Arriving& a = p.arriving;
-    a.is_awaited =
-        awaited_ && awaited_->from == &p && awaited_->tag == a.header.tag && p.box[a.header.tag].empty();
-    if (a.is_awaited) {
-      require_size(p, a.header.bytes, awaited_->parts);
-      a.into.assign(awaited_->parts.begin(), awaited_->parts.end());
-    } else {
-      a.message.resize(a.header.bytes);
-      a.into = {MutableBytes(a.message)};
+  // Of those that have no free slot.
+  void keep_what_is_in_the_way() {
+    for (Peer& p : peers_) {
+      if (p.outbox->bell().wants_room.load() == 0) continue;
+      for (auto& [tag, box] : p.box)
+        for (Arrived& arrived : box) {
+          if (!arrived.slot) continue;
+          const ConstBytes bytes = bytes_of(p, arrived);
+          arrived.kept.assign(bytes.begin(), bytes.end());
+          release(p, arrived);
+          arrived.slot.reset();
+        }
     }
   }
 
   std::unique_ptr<Transport> below_;
-  std::vector<Inbox> inboxes_;  // by rank
-  Bell& own_;
-  std::vector<Peer> peers_;
-  Awaited* awaited_ = nullptr;
+  std::vector<Outbox> outboxes_;  // by rank
+  std::vector<Peer> peers_;       // by rank
+  const Outbox& own_;
+  OwnSlots slots_;
 };
 
 // Tags of the messages below, before there is shared memory.
@@ -335,31 +374,39 @@ struct Place {
   std::uint64_t key = 0;
 };
 
+// All ranks together take no more than an eighth of the machine's memory.
+std::size_t slots_within(std::size_t bytes, std::size_t ranks) {
+  const auto memory =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return std::min(bytes, memory / 8 / ranks) / kSlot;
+}
+
 }  // namespace
 
-std::unique_ptr<Transport> share_memory(std::unique_ptr<Transport> transport) {
+std::unique_ptr<Transport> share_memory(std::unique_ptr<Transport> transport, std::size_t most_on_the_way) {
   const auto ranks = static_cast<std::size_t>(transport->size());
   if (ranks < 2) return transport;
+  const std::size_t slots = std::max(2 * ranks, slots_within(most_on_the_way, ranks));
   const Place own{getpid(), memfd_create("ridgepoint ranks", MFD_CLOEXEC), std::random_device()()};
-  bool fine = own.file >= 0 && ftruncate(own.file, static_cast<off_t>(Inbox::size(ranks))) == 0;
+  bool fine = own.file >= 0 && ftruncate(own.file, static_cast<off_t>(Outbox::size(ranks, slots))) == 0;
   if (fine) {
-    const Inbox inbox(own.file, ranks);
-    if (inbox) inbox.bell().key = own.key;
+    const Outbox outbox(own.file, ranks, slots);
+    if (outbox) outbox.bell().key = own.key;
   }
-  std::vector<Inbox> inboxes(ranks);
+  std::vector<Outbox> outboxes(ranks);
   const std::vector<Place> places = from_all(*transport, kPlace, own);
   for (std::size_t r = 0; r < ranks && fine; ++r) {
     const Place& place = places[r];
     const std::string path = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.file);
     const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (file >= 0) inboxes[r] = Inbox(file, ranks);
+    if (file >= 0) outboxes[r] = Outbox(file, ranks, slots);
     if (file >= 0) close(file);
-    fine = inboxes[r] && inboxes[r].bell().key == place.key;
+    fine = outboxes[r] && outboxes[r].bell().key == place.key;
   }
   const std::vector<std::int32_t> all_fine = from_all<std::int32_t>(*transport, kCanOpen, fine ? 1 : 0);
   if (own.file >= 0) close(own.file);
   if (std::ranges::count(all_fine, 0) > 0) return transport;
-  return std::make_unique<SharedMemoryTransport>(std::move(transport), std::move(inboxes));
+  return std::make_unique<SharedMemoryTransport>(std::move(transport), std::move(outboxes));
 }
 
 }  // namespace runtime

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,17 +25,27 @@ using runtime::MutableBytes;
 using Floats = std::vector<float>;
 
 // In threads of this process, each of which opens the others' memory as another process would.
-void run_shared_memory_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
+void run_ranks_with(std::size_t most_on_the_way, std::int32_t ranks,
+                    const std::function<void(runtime::Transport&)>& work) {
   static int job = 0;
   const std::string name = "shared-" + std::to_string(getpid()) + "-" + std::to_string(job++);
   std::vector<std::thread> threads;
   for (std::int32_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      const auto transport =
-          runtime::share_memory(runtime::join_socket_ranks(rank, ranks, name, std::chrono::seconds(60)));
+      const auto transport = runtime::share_memory(
+          runtime::join_socket_ranks(rank, ranks, name, std::chrono::seconds(60)), most_on_the_way);
       work(*transport);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+void run_shared_memory_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
+  run_ranks_with(runtime::kMostOnTheWay, ranks, work);
+}
+
+// With the least memory that ranks get along with.
+void run_cramped_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
+  run_ranks_with(0, ranks, work);
 }
 
 Floats values_of(std::int32_t seed, std::size_t count) {
@@ -100,15 +111,39 @@ TEST_CASE("Collectives through shared memory have the bits of those between thre
   const std::int32_t ranks = GENERATE(2, 3, 5);
   const std::size_t count = GENERATE(1, 1000, 32768, 200003);
   CAPTURE(ranks, count);
-  const auto shared = after_collectives(run_shared_memory_ranks, ranks, count);
   const auto threads = after_collectives(runtime::run_thread_ranks, ranks, count);
-  CHECK(shared == threads);
+  CHECK(after_collectives(run_shared_memory_ranks, ranks, count) == threads);
+  CHECK(after_collectives(run_cramped_ranks, ranks, count) == threads);
+}
+
+TEST_CASE("Through shared memory a rank sends what a pipeline queues before its receiver does anything") {
+  constexpr std::size_t kMessages = 100, kEach = 250'001;  // elements
+  std::promise<void> all_sent;
+  std::size_t equal = 0;
+  run_shared_memory_ranks(2, [&](runtime::Transport& transport) {
+    Communicator communicator(transport);
+    const auto seed = [](std::size_t i) { return static_cast<std::int32_t>(i); };
+    if (transport.rank() == 0) {
+      for (std::size_t i = 0; i < kMessages; ++i)
+        communicator.send(1, i % 7, read_bytes_of(values_of(seed(i), kEach)));
+      return all_sent.set_value();
+    }
+    all_sent.get_future().wait();
+    // Those of one tag in their order, tags in another.
+    for (std::size_t tag = 7; tag-- > 0;)
+      for (std::size_t i = tag; i < kMessages; i += 7) {
+        Floats received(kEach);
+        communicator.receive(0, tag, bytes_of(received));
+        equal += received == values_of(seed(i), kEach);
+      }
+  });
+  CHECK(equal == kMessages);
 }
 
 TEST_CASE("Through shared memory two ranks may send more than it holds before either receives") {
   constexpr std::size_t kLarge = 4'000'000;
   std::array<bool, 2> fine{};
-  run_shared_memory_ranks(2, [&](runtime::Transport& transport) {
+  run_cramped_ranks(2, [&](runtime::Transport& transport) {
     Communicator communicator(transport);
     const std::int32_t self = transport.rank(), other = 1 - self;
     const Floats first = values_of(self, kLarge), second = values_of(self + 2, 3);
@@ -125,9 +160,28 @@ TEST_CASE("Through shared memory two ranks may send more than it holds before ei
   CHECK(fine == std::array{true, true});
 }
 
+// A ring of three, in which each waits for one that waits for room.
+TEST_CASE(
+    "Through shared memory three ranks may each send the next one more than it holds before any receives") {
+  constexpr std::size_t kLarge = 1'000'000;
+  std::array<bool, 3> fine{};
+  run_cramped_ranks(3, [&](runtime::Transport& transport) {
+    Communicator communicator(transport);
+    const std::int32_t self = transport.rank(), next = (self + 1) % 3, before = (self + 2) % 3;
+    Floats of_next(3), of_before(kLarge);
+    communicator.send(next, 1, read_bytes_of(values_of(self, kLarge)));
+    communicator.send(before, 2, read_bytes_of(values_of(self, 3)));
+    communicator.receive(next, 2, bytes_of(of_next));
+    communicator.receive(before, 1, bytes_of(of_before));
+    fine[static_cast<std::size_t>(self)] =
+        of_before == values_of(before, kLarge) && of_next == values_of(next, 3);
+  });
+  CHECK(fine == std::array{true, true, true});
+}
+
 TEST_CASE("A rank that gives up wakes those that wait for it in shared memory, and is named") {
   std::array<std::int32_t, 3> lost{-1, -1, -1};
-  run_shared_memory_ranks(3, [&](runtime::Transport& transport) {
+  run_cramped_ranks(3, [&](runtime::Transport& transport) {
     try {
       if (transport.rank() == 2) return transport.give_up("its loss is no number");
       Communicator communicator(transport);
