@@ -1,6 +1,7 @@
 #include "runtime/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -34,6 +35,10 @@ std::vector<Bytes> segments_between(std::span<const Bytes> segments, std::size_t
 // Larger messages go in pieces, of which one is on its way while the one before it is worked on: what is
 // sent, received and added up then stays in the cache, and nobody has to keep what comes before it is wanted.
 constexpr std::size_t kPiece = 128 << 10;  // bytes; whole elements of any type
+
+// A member that waits for others, which may have no core at the moment, sends further pieces meanwhile, up to
+// so much in all: each then works on what is there while it has a core.
+constexpr std::size_t kMostAhead = 16 << 20;  // bytes
 
 // Piece number i of segments that follow each other.
 template <class Bytes>
@@ -109,38 +114,46 @@ void with_element(sim::DType dtype, Visit visit) {
   }
 }
 
+// Elements i of out are read and written at once: out may be one of the others.
 template <class E>
-void add_up(typename E::Sum* sum, ConstBytes part, bool first) {
-  const auto* const values = reinterpret_cast<const typename E::Stored*>(part.data());
-  const std::size_t count = part.size() / sizeof(typename E::Stored);
-  if (first)
-    for (std::size_t i = 0; i < count; ++i) sum[i] = E::widen(values[i]);
-  else
-    for (std::size_t i = 0; i < count; ++i) sum[i] += E::widen(values[i]);
+void add_two(typename E::Stored* out, const typename E::Stored* a, const typename E::Stored* b,
+             std::size_t count) {
+#pragma omp simd
+  for (std::size_t i = 0; i < count; ++i) out[i] = E::narrow(E::widen(a[i]) + E::widen(b[i]));
 }
 
-// Sums of `parts`, in the order of members: `part_of_member(m)` is what member m has, as segments.
-template <class E, class PartOfMember>
-void sum_in_order(std::size_t members, std::size_t bytes, std::vector<std::byte>& storage,
-                  std::span<const MutableBytes> out, bool adds, PartOfMember part_of_member) {
-  using Sum = typename E::Sum;
+// out = (or +=) the sums of what each member has, in the order of members: whole elements in segments.
+template <class E>
+void sum_in_order(const Collectives::ConstParts& of_members, std::span<const MutableBytes> out, bool adds) {
   using Stored = typename E::Stored;
-  storage.resize(bytes / sizeof(Stored) * sizeof(Sum));
-  auto* const sum = reinterpret_cast<Sum*>(storage.data());
-  for (std::size_t m = 0; m < members; ++m) {
-    std::size_t at = 0;
-    for (const ConstBytes segment : part_of_member(m)) {
-      add_up<E>(sum + at, segment, m == 0);
-      at += segment.size() / sizeof(Stored);
+  constexpr std::size_t kAtOnce = 1024;  // elements; they stay in the first cache
+  std::array<typename E::Sum, kAtOnce> sum;
+  std::vector<SegmentCursor<ConstBytes>> members;
+  for (const std::vector<ConstBytes>& member : of_members) members.emplace_back(std::span(member));
+  SegmentCursor<MutableBytes> into(out);
+  for (std::size_t left = total_bytes(out) / sizeof(Stored); left > 0;) {
+    std::size_t count = std::min({left, kAtOnce, into.together() / sizeof(Stored)});
+    for (SegmentCursor<ConstBytes>& member : members)
+      count = std::min(count, member.together() / sizeof(Stored));
+    const auto next_of = [&](std::size_t m) {
+      return reinterpret_cast<const Stored*>(members[m].next(count * sizeof(Stored)).data());
+    };
+    auto* const values = reinterpret_cast<Stored*>(into.next(count * sizeof(Stored)).data());
+    left -= count;
+    if (members.size() == 2 && !adds) {
+      const Stored* const first = next_of(0);
+      add_two<E>(values, first, next_of(1), count);
+      continue;
     }
-  }
-  const Sum* next = sum;
-  for (const MutableBytes segment : out) {
-    auto* const values = reinterpret_cast<Stored*>(segment.data());
-    const std::size_t count = segment.size() / sizeof(Stored);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const Stored* const more = next_of(m);
+      if (m == 0)
+        for (std::size_t i = 0; i < count; ++i) sum[i] = E::widen(more[i]);
+      else
+        for (std::size_t i = 0; i < count; ++i) sum[i] += E::widen(more[i]);
+    }
     for (std::size_t i = 0; i < count; ++i)
-      values[i] = E::narrow(adds ? E::widen(values[i]) + next[i] : next[i]);
-    next += count;
+      values[i] = E::narrow(adds ? E::widen(values[i]) + sum[i] : sum[i]);
   }
 }
 
@@ -194,6 +207,9 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
     begin_all_reduce(members, kCollective, buffers);
     return end_all_reduce(members, kCollective, buffers, dtype);
   }
+  // Between two, each sends all that it has: as many bytes as its sums would be, and half the messages.
+  if (n == 2)
+    return sum_pieces(members, buffers, read_only(buffers), ConstParts(n, read_only(buffers)), dtype, false);
   // As one buffer: each member adds up a part and sends the sums to the others, piece by piece.
   MutableParts parts(n);
   ConstParts sent(n);
@@ -203,11 +219,10 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
     if (m != members.self) sent[m] = read_only(parts[m]);
   }
   const ConstParts sums(n, read_only(parts[members.self]));
-  std::size_t pieces = 0;
+  std::size_t pieces = 0, begun = 0;
   for (const std::vector<MutableBytes>& part : parts) pieces = std::max(pieces, pieces_in(total_bytes(part)));
-  send_piece(members, kCollective, sent, 0);
   for (std::size_t i = 0; i <= pieces; ++i) {
-    send_piece(members, kCollective, sent, i + 1);
+    begun = send_ahead(members, sent, begun, i, pieces);
     sum_piece(members, piece_of(parts[members.self], i), piece_of(sums[members.self], i), dtype, false);
     send_piece(members, kSums, sums, i);
     if (i > 0) receive_piece(members, kSums, parts, i - 1);
@@ -223,17 +238,17 @@ void Communicator::begin_all_reduce(const Members& members, MessageTag tag,
 
 void Communicator::end_all_reduce(const Members& members, MessageTag tag,
                                   std::span<const MutableBytes> buffers, sim::DType dtype) {
-  const std::vector<ConstBytes> own = read_only(buffers);
-  const std::size_t bytes = total_bytes(buffers);
-  arriving_.resize(bytes);
-  const MutableBytes arriving(arriving_);
-  with_element(dtype, [&]<class E>(E) {
-    sum_in_order<E>(members.size(), bytes, summed_, buffers, false, [&](std::size_t m) {
-      if (m == members.self) return own;
-      transport(members).receive(members.ranks[m], tag, std::span(&arriving, 1));
-      return std::vector<ConstBytes>{arriving};
-    });
-  });
+  sum_of_members(members, tag, buffers, read_only(buffers), dtype, false);
+}
+
+void Communicator::sum_of_members(const Members& members, MessageTag tag, std::span<const MutableBytes> out,
+                                  const std::vector<ConstBytes>& own, sim::DType dtype, bool adds) {
+  const std::size_t bytes = total_bytes(own);
+  ConstParts of_members(members.size());
+  for (std::size_t m = 0; m < members.size(); ++m)
+    of_members[m] =
+        m == members.self ? own : std::vector{transport(members).view(members.ranks[m], tag, bytes)};
+  with_element(dtype, [&]<class E>(E) { sum_in_order<E>(of_members, out, adds); });
 }
 
 void Communicator::reduce_scatter(const Members& members, std::span<const MutableBytes> shards,
@@ -267,42 +282,43 @@ void Communicator::receive_piece(const Members& members, MessageTag tag, const M
   }
 }
 
+std::size_t Communicator::send_ahead(const Members& members, const ConstParts& parts, std::size_t begun,
+                                     std::size_t i, std::size_t pieces) {
+  const auto waits = [&] {
+    for (std::size_t m = 0; m < members.size(); ++m)
+      if (m != members.self && !transport(members).has_come(members.ranks[m], kCollective)) return true;
+    return false;
+  };
+  const std::size_t most = i + 1 + kMostAhead / (members.size() * kPiece);
+  while (begun < pieces && (begun <= i + 1 || (begun < most && waits())))
+    send_piece(members, kCollective, parts, begun++);
+  return begun;
+}
+
 void Communicator::sum_piece(const Members& members, std::span<const MutableBytes> out,
                              const std::vector<ConstBytes>& own, sim::DType dtype, bool adds) {
-  const std::size_t bytes = total_bytes(own);
-  if (bytes == 0) return;
-  if (arriving_.size() < bytes) arriving_.resize(bytes);
-  const MutableBytes arriving = MutableBytes(arriving_).first(bytes);
-  with_element(dtype, [&]<class E>(E) {
-    sum_in_order<E>(members.size(), bytes, summed_, out, adds, [&](std::size_t m) {
-      if (m == members.self) return own;
-      transport(members).receive(members.ranks[m], kCollective, std::span(&arriving, 1));
-      return std::vector<ConstBytes>{arriving};
-    });
-  });
+  if (!own.empty()) sum_of_members(members, kCollective, out, own, dtype, adds);
 }
 
 void Communicator::sum_pieces(const Members& members, std::span<const MutableBytes> out,
                               const std::vector<ConstBytes>& own, const ConstParts& sent, sim::DType dtype,
                               bool adds) {
-  std::size_t pieces = pieces_in(total_bytes(own));
+  std::size_t pieces = pieces_in(total_bytes(own)), begun = 0;
   for (const std::vector<ConstBytes>& part : sent) pieces = std::max(pieces, pieces_in(total_bytes(part)));
-  send_piece(members, kCollective, sent, 0);
   for (std::size_t i = 0; i < pieces; ++i) {
-    send_piece(members, kCollective, sent, i + 1);
+    begun = send_ahead(members, sent, begun, i, pieces);
     sum_piece(members, piece_of(out, i), piece_of(own, i), dtype, adds);
   }
 }
 
 void Communicator::swap_pieces(const Members& members, const MutableParts& received, const ConstParts& sent) {
   const std::size_t n = members.size();
-  std::size_t pieces = 0;
+  std::size_t pieces = 0, begun = 0;
   for (std::size_t m = 0; m < n; ++m)
     if (m != members.self)
       pieces = std::max({pieces, pieces_in(total_bytes(received[m])), pieces_in(total_bytes(sent[m]))});
-  send_piece(members, kCollective, sent, 0);
   for (std::size_t i = 0; i < pieces; ++i) {
-    send_piece(members, kCollective, sent, i + 1);
+    begun = send_ahead(members, sent, begun, i, pieces);
     receive_piece(members, kCollective, received, i);
   }
 }

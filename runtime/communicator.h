@@ -71,6 +71,13 @@ class Communicator final : public Collectives {
   // Piece number i of what each other member gets, where that has so many.
   void send_piece(const Members& members, MessageTag tag, const ConstParts& parts, std::size_t i);
   void receive_piece(const Members& members, MessageTag tag, const MutableParts& parts, std::size_t i);
+  // Sends pieces from number `begun` on: to number i + 1, and more while number i of another member has not
+  // come. The number of the first that is not yet sent.
+  std::size_t send_ahead(const Members& members, const ConstParts& parts, std::size_t begun, std::size_t i,
+                         std::size_t pieces);
+  // out = (or +=) the sum of what this member has and of what the others' next messages hold.
+  void sum_of_members(const Members& members, MessageTag tag, std::span<const MutableBytes> out,
+                      const std::vector<ConstBytes>& own, sim::DType dtype, bool adds);
   // out = (or +=) the sum of this member's piece and of the others' that come.
   void sum_piece(const Members& members, std::span<const MutableBytes> out,
                  const std::vector<ConstBytes>& own, sim::DType dtype, bool adds);
@@ -81,8 +88,6 @@ class Communicator final : public Collectives {
                   const std::vector<ConstBytes>& own, const ConstParts& sent, sim::DType dtype, bool adds);
 
   Transport* transport_ = nullptr;
-  // For reductions: what one member sent; sums.
-  std::vector<std::byte> arriving_, summed_;
   std::map<std::size_t, std::vector<std::byte>> memory_;  // by slot
 };
 

@@ -60,17 +60,26 @@ class SegmentCursor {
  public:
   explicit SegmentCursor(std::span<const Bytes> segments) : segments_(segments) {}
 
-  // Calls use(piece) on the next so many bytes, segment by segment. std::logic_error where there are fewer.
+  // How many bytes come next in one segment.
+  std::size_t together() {
+    while (!segments_.empty() && done_ == segments_.front().size())
+      segments_ = segments_.subspan(1), done_ = 0;
+    return segments_.empty() ? 0 : segments_.front().size() - done_;
+  }
+  // The next so many, no more than lie together.
+  Bytes next(std::size_t bytes) {
+    const Bytes piece = segments_.front().subspan(done_, bytes);
+    done_ += bytes;
+    return piece;
+  }
+  // Calls use(piece) on the next so many, segment by segment. std::logic_error where there are fewer.
   template <class Use>
   void take(std::size_t bytes, const Use& use) {
     while (bytes > 0) {
-      if (segments_.empty()) throw std::logic_error("segments have fewer bytes than are taken");
-      const Bytes rest = segments_.front().subspan(done_);
-      const Bytes piece = rest.first(std::min(bytes, rest.size()));
-      if (!piece.empty()) use(piece);
-      bytes -= piece.size();
-      done_ += piece.size();
-      if (piece.size() == rest.size()) segments_ = segments_.subspan(1), done_ = 0;
+      const std::size_t there = std::min(bytes, together());
+      if (there == 0) throw std::logic_error("segments have fewer bytes than are taken");
+      use(next(there));
+      bytes -= there;
     }
   }
 

@@ -3,8 +3,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/error.h"
 
@@ -37,10 +39,24 @@ class Transport {
   // Waits for the next message of that rank and tag, which has as many bytes as the parts together:
   // std::logic_error where it has not. Throws RankLost.
   virtual void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) = 0;
+  // As receive(), where the message lies, without a copy where it can be. Valid until the next view of that
+  // rank's. A whole number of elements of any type follow each other, aligned.
+  virtual ConstBytes view(std::int32_t from, MessageTag tag, std::size_t bytes) {
+    std::vector<std::byte>& copy = viewed_[from];
+    copy.resize(bytes);
+    const MutableBytes whole(copy);
+    receive(from, tag, std::span(&whole, 1));
+    return copy;
+  }
+  // Whether receive() would begin at once; yes where it is not known.
+  virtual bool has_come(std::int32_t /*from*/, MessageTag /*tag*/) { return true; }
   // Takes what has arrived, without waiting: throws RankLost where another rank is no more.
   virtual void check() = 0;
   // Has every other rank's calls throw RankLost with this rank and reason.
   virtual void give_up(const std::string& reason) noexcept = 0;
+
+ private:
+  std::map<std::int32_t, std::vector<std::byte>> viewed_;  // by rank
 };
 
 }  // namespace runtime
