@@ -25,8 +25,6 @@ std::string without_kernels(const sim::Scenario& scenario, const Device& device)
   const bool caps_scores = m.attn_logit_softcapping > 0;
   if ((caps_scores || m.final_logit_softcapping > 0) && !device.shares_host_memory())
     return "caps of scores or logits";
-  if (caps_scores && scenario.strategy.context_parallel > 1)
-    return "caps of scores over context-parallel ranks";
   if (caps_scores && scenario.implementation.attention == sim::AttentionKind::standard)
     return "caps of scores in standard attention";
   if (m.final_logit_softcapping > 0 && scenario.workload.task == sim::Task::train &&

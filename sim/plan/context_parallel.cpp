@@ -28,6 +28,10 @@ Dims of_own_heads(const PlanBuilder& b, Dims dims) {
   return dims;
 }
 
+float cap_of_scores(const PlanBuilder& b) {
+  return static_cast<float>(b.model().attn_logit_softcapping);
+}
+
 // For query heads alone, or of packed queries, keys and values.
 Operation all_to_all(const PlanBuilder& b, std::string id, const Dims& dims, bool packed, BufferId out,
                      BufferId inp) {
@@ -66,7 +70,8 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
                      .dtype = b.types().wide_product,
                      .dims = dims,
                      .operands = {writes(out), writes(lse), reads(a.qkv), reads(kv)},
-                     .scalar = static_cast<float>(step)};
+                     .scalar = static_cast<float>(step),
+                     .cap = cap_of_scores(b)};
   };
   const auto buffer_of = [&](int step) { return s.kv[static_cast<std::size_t>(step + 1) % 2]; };
   std::vector<Operation> ops;
@@ -130,7 +135,8 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
          .dims = dims,
          .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step), reads(d_attention),
                       reads(a.qkv), reads(a.attention), reads(a.lse), reads(step == 0 ? kNoBuffer : own_kv)},
-         .scalar = static_cast<float>(step)});
+         .scalar = static_cast<float>(step),
+         .cap = cap_of_scores(b)});
     if (arrives) ops.push_back(sum(step, travelling[turn(step)], part));
   }
   const BufferId home = travelling[turn(ranks)];
@@ -162,6 +168,7 @@ std::vector<Operation> exchanged_attention_forward(const PlanBuilder& b, const D
            .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
            .operands = {writes(h.attention), writes(h.lse), reads(h.qkv)},
+           .cap = cap_of_scores(b),
            .whole_sequence = true},
           all_to_all(b, "layer.attention.out.all_to_all.forward", dims, false, attention, h.attention)};
 }
@@ -180,6 +187,7 @@ std::vector<Operation> exchanged_attention_backward(PlanBuilder& b, const std::s
            .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
            .operands = {writes(d_heads), reads(d_out), reads(h.qkv), reads(h.attention), reads(h.lse)},
+           .cap = cap_of_scores(b),
            .whole_sequence = true},
           all_to_all(b, "layer.attention.qkv.all_to_all.backward", dims, true, d_qkv, d_heads)};
 }

@@ -122,6 +122,21 @@ TEST_CASE(
   check_equal(s, settings_for(folder));
 }
 
+TEST_CASE("Ranks that divide sequences cap scores as one rank, however they exchange keys") {
+  const TemporaryFolder folder;
+  sim::Model model = tests::small_llama();
+  model.attn_logit_softcapping = 0.02;  // below most scores of an untrained model
+  sim::Scenario s = tests::training(model, 32, 1, 4);
+  on_node_of_eight(s);
+  s.strategy.context_parallel = GENERATE(2, 4);
+  s.strategy.context_parallel_comm =
+      GENERATE(sim::ContextParallelComm::ring, sim::ContextParallelComm::all_gather,
+               sim::ContextParallelComm::all_to_all);
+  if (s.strategy.context_parallel_comm == sim::ContextParallelComm::all_to_all)
+    s.strategy.context_parallel = 2;
+  check_equal(s, settings_for(folder));
+}
+
 TEST_CASE("In bf16 the losses of several ranks are one rank's as far as 8 bits say") {
   const TemporaryFolder folder;
   const runtime::TrainSettings settings = settings_for(folder);
