@@ -250,14 +250,16 @@ std::string json(const sim::SeriesSet& set, const std::vector<MeasuredSeries>& a
   return out.dump(indent) + "\n";
 }
 
+// A preset's name goes first: a file or folder of that name may stand in the working directory.
 sim::SeriesSet read_series(const std::string& name) {
-  if (std::filesystem::exists(name)) return sim::series_from_json(read_file(name), name);
+  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  if (!is_path && sim::find_preset(sim::PresetKind::series, name)) return sim::load_series_preset(name);
+  if (is_path || std::filesystem::is_regular_file(name)) return sim::series_from_json(read_file(name), name);
   try {
     return sim::load_series_preset(name);
   } catch (const sim::PresetError& error) {
-    if (!std::filesystem::exists(sim::preset_directory() / "series" / (name + ".json")))
-      throw UsageError(fmt::format("SERIES: {}", error.what()));
-    throw;
+    throw UsageError(fmt::format(
+        "SERIES: {}; a file of series is one whose path has a slash or ends in .json", error.what()));
   }
 }
 
@@ -340,8 +342,8 @@ ExitCode measure_among(const MeasureFlags& flags, const sim::SeriesSet& set, int
 
 ExitCode measure(const MeasureFlags& flags) {
   if (flags.name.empty()) return list_series();
-  if (!(flags.seconds > 0)) throw UsageError(fmt::format("--seconds is above 0, not {}", flags.seconds));
   const sim::SeriesSet set = read_series(flags.name);
+  if (!(flags.seconds > 0)) throw UsageError(fmt::format("--seconds is above 0, not {}", flags.seconds));
   const InterruptSignals interrupt;
   int ranks = 1;
   for (const sim::ScenarioSeries& series : set.series)

@@ -81,4 +81,18 @@ TEST_CASE("measure lists the presets of series, and names the nearest to an unkn
   const Result unknown = run({"measure", "complexty"});
   CHECK(unknown.exit_code == 2);
   CHECK(unknown.err.find("complexity") != std::string::npos);
+  CHECK(unknown.err.find("a slash or ends in .json") != std::string::npos);
+}
+
+TEST_CASE("measure takes a name for a preset's beside a folder of that name, and a path for a file's") {
+  const Folder folder;
+  std::filesystem::create_directory(folder.path("complexity"));
+  const std::vector<std::string> there{"env", "--chdir=" + folder.path("")};
+  // Read before it is refused for its seconds.
+  const Result preset = run({"measure", "complexity", "--seconds", "0"}, there);
+  CHECK(preset.exit_code == 2);
+  CHECK(preset.err.find("--seconds is above 0") != std::string::npos);
+  const Result path = run({"measure", "./complexity"}, there);
+  CHECK(path.exit_code != 0);
+  CHECK(path.err.find("./complexity") != std::string::npos);
 }
