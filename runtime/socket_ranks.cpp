@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "runtime/error.h"
+#include "runtime/messages.h"
+#include "runtime/segments.h"
 
 namespace runtime {
 namespace {
@@ -74,8 +76,7 @@ class SocketTransport final : public Transport {
   std::int32_t size() const override { return static_cast<std::int32_t>(peers_.size()); }
 
   void send(std::int32_t to, MessageTag tag, std::span<const ConstBytes> parts) override {
-    Header header{tag, 0};
-    for (const ConstBytes part : parts) header.bytes += part.size();
+    Header header{tag, total_bytes(parts)};
     std::vector<iovec> rest{{&header, sizeof header}};
     for (const ConstBytes part : parts)
       if (!part.empty()) rest.push_back({const_cast<std::byte*>(part.data()), part.size()});
@@ -105,8 +106,6 @@ class SocketTransport final : public Transport {
   }
 
   void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) override {
-    std::size_t bytes = 0;
-    for (const MutableBytes part : parts) bytes += part.size();
     Peer& p = peer(from);
     std::deque<Message>& box = p.box[tag];
     // What comes now may go where it is wanted, without a copy between.
@@ -117,15 +116,7 @@ class SocketTransport final : public Transport {
     if (std::exchange(arrived_, false)) return;  // a send takes what comes while it waits
     const Message message = std::move(box.front());
     box.pop_front();
-    if (message.size() != bytes)
-      throw std::logic_error("rank " + std::to_string(rank_) + " waits for " + std::to_string(bytes) +
-                             " bytes, rank " + std::to_string(from) + " sent " +
-                             std::to_string(message.size()));
-    const std::byte* next = message.data();
-    for (const MutableBytes part : parts) {
-      if (!part.empty()) std::memcpy(part.data(), next, part.size());
-      next += part.size();
-    }
+    store(rank_, parts, from, message);
   }
 
   void check() override {

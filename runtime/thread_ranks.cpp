@@ -1,7 +1,6 @@
 #include "runtime/thread_ranks.h"
 
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "runtime/error.h"
+#include "runtime/messages.h"
 
 namespace runtime {
 namespace {
@@ -80,18 +80,7 @@ class ThreadTransport final : public Transport {
   }
 
   void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) override {
-    const Mail::Message message = mail_.take(from, rank_, tag);
-    std::size_t wanted = 0;
-    for (const MutableBytes part : parts) wanted += part.size();
-    if (wanted != message.size())
-      throw std::logic_error("rank " + std::to_string(rank_) + " waits for " + std::to_string(wanted) +
-                             " bytes, rank " + std::to_string(from) + " sent " +
-                             std::to_string(message.size()));
-    const std::byte* next = message.data();
-    for (const MutableBytes part : parts) {
-      if (!part.empty()) std::memcpy(part.data(), next, part.size());
-      next += part.size();
-    }
+    store(rank_, parts, from, mail_.take(from, rank_, tag));
   }
 
   void check() override { mail_.check(); }

@@ -27,6 +27,7 @@
 #endif
 
 #include "runtime/error.h"
+#include "runtime/messages.h"
 #include "runtime/segments.h"
 
 namespace runtime {
@@ -235,17 +236,13 @@ class SharedMemoryTransport final : public Transport {
     std::deque<Arrived>& box = p.box[tag];
     wait_for_one(box);
     std::uint64_t rest = box.front().of_message;
-    require_size(from, rest, total_bytes(parts));
+    require_size(rank(), total_bytes(parts), from, rest);
     SegmentCursor into(parts);
     do {
       wait_for_one(box);
       const Arrived arrived = std::move(box.front());
       box.pop_front();
-      const std::byte* next = bytes_of(p, arrived).data();
-      into.take(arrived.bytes, [&](MutableBytes piece) {
-        std::memcpy(piece.data(), next, piece.size());
-        next += piece.size();
-      });
+      fill(into, bytes_of(p, arrived));
       release(p, arrived);
       rest -= arrived.bytes;
     } while (rest > 0);
@@ -256,7 +253,7 @@ class SharedMemoryTransport final : public Transport {
     Peer& p = peer(from);
     std::deque<Arrived>& box = p.box[tag];
     wait_for_one(box);
-    require_size(from, box.front().of_message, bytes);
+    require_size(rank(), bytes, from, box.front().of_message);
     release(p, std::exchange(p.in_view, std::move(box.front())));
     box.pop_front();
     return bytes_of(p, p.in_view);
@@ -295,12 +292,6 @@ class SharedMemoryTransport final : public Transport {
 
   std::size_t self() const { return static_cast<std::size_t>(below_->rank()); }
   Peer& peer(std::int32_t rank) { return peers_.at(static_cast<std::size_t>(rank)); }
-
-  void require_size(std::int32_t from, std::uint64_t sent, std::uint64_t wanted) const {
-    if (sent != wanted)
-      throw std::logic_error("rank " + std::to_string(rank()) + " waits for " + std::to_string(wanted) +
-                             " bytes, rank " + std::to_string(from) + " sent " + std::to_string(sent));
-  }
 
   static ConstBytes bytes_of(const Peer& p, const Arrived& arrived) {
     return arrived.slot ? p.outbox->bytes(*arrived.slot).first(arrived.bytes) : ConstBytes(arrived.kept);
