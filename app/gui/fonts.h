@@ -13,6 +13,8 @@ inline constexpr float title = 14.5f;
 inline constexpr float heading = 18;
 inline constexpr float tile = 26;
 inline constexpr float number = 12.5f;
+// Sizes are heights of lines. A number whose letters are as large as the body's:
+inline constexpr float number_as_body = body * 1.32f / 1.21f;  // lines of JetBrains Mono and Inter, of an em
 }  // namespace text_size
 
 struct Fonts {

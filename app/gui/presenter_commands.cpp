@@ -6,8 +6,9 @@
 namespace app::gui {
 namespace {
 
-// The smallest type, of captions and axes, has 12.5 points: 25 pixels. Lines are as thick in proportion.
-constexpr float kPresenterScale = 2;
+// The smallest type is the body's then: an em of 24.5 pixels, in a line of 29.7. Lines are as thick in
+// proportion.
+constexpr float kPresenterScale = 2.05f;
 
 // The panel so many places on, around the end.
 const PanelEntry& panel_after(std::string_view id, int places) {

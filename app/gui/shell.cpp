@@ -85,6 +85,7 @@ void Shell::prepare() {
   if (!style_is_old_) return;
   style_is_old_ = false;
   look_.scale = user_scale_ * display_scale_;
+  look_.presented = scale_before_.has_value();
   look_.colors = &palette(look_.theme);
   apply_style(look_);
 }

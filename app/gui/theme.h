@@ -59,6 +59,7 @@ struct Look {
   const Palette* colors = nullptr;
   Fonts fonts;
   float scale = 1;
+  bool presented = false;  // captions and numbers are as large as the text, for the back of a room
 
   const Palette& color() const { return *colors; }
   float px(float points) const { return points * scale; }

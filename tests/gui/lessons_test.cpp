@@ -237,6 +237,29 @@ TEST_CASE("the palette opens a lesson by its name, and the list without one") {
   CHECK(state.open_now() == nullptr);
 }
 
+TEST_CASE(
+    "presented on a small screen, what Enter reveals is scrolled to, and the next step begins at its top") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1280, 720});
+  auto& state = desktop.state<LessonsState>();
+  REQUIRE(state.open_named("complexity"));
+  desktop.shell().commands().invoke("maximise.lessons");
+  desktop.press(ImGuiKey_F11);
+  desktop.settle_studies();
+  // ImGui clips what is not seen: words below the screen are not drawn.
+  REQUIRE_FALSE(desktop.says("The answer is"));
+  desktop.press(ImGuiKey_B);
+  desktop.press(ImGuiKey_Enter);
+  desktop.frames(8);
+  CHECK(desktop.says("The answer is"));
+  desktop.press(ImGuiKey_UpArrow);
+  desktop.frames(4);
+  CHECK(desktop.says("For the backward pass"));
+  desktop.press(ImGuiKey_RightArrow);
+  desktop.settle_studies();
+  desktop.frames(4);
+  CHECK(desktop.says("Keep one layer's input"));
+}
+
 TEST_CASE("presented, a question is answered by keys: a letter chooses and Enter locks it") {
   Opened opened;
   auto& state = opened.desktop.state<LessonsState>();

@@ -137,6 +137,7 @@ class StepView {
   }
 
   void operator()(const lesson::ShownQuestion& q) {
+    if (state_.scroll.question == key()) state_.scroll.y = ImGui::GetCursorScreenPos().y;
     ImGui::BeginGroup();
     text(look_, TextRole::title, c_.warn, "?");
     ImGui::SameLine(0, look_.px(8));
@@ -509,8 +510,10 @@ void draw_library(const Context& context) {
 void draw_header(const Context& context, const Look& look, const lesson::Lesson& lesson) {
   const Palette& c = look.color();
   LessonsState& state = context.state;
-  if (state.presented()) {
-    text_fitted(look, TextRole::caption, c.dim, lesson.chapter + " \u00B7 " + lesson.title,
+  if (state.presented()) {  // keys walk: no place for buttons
+    text_fitted(look, TextRole::caption, c.dim,
+                std::to_string(state.step + 1) + " of " + std::to_string(lesson.steps.size()) + " \u00B7 " +
+                    lesson.chapter + " \u00B7 " + lesson.title,
                 ImGui::GetContentRegionAvail().x);
     return text_wrapped(look, TextRole::heading, c.text, lesson.steps[state.step].title);
   }
@@ -594,6 +597,19 @@ void widen(const Look& look) {
     ImGui::DockBuilderSetNodeSize(node->ID, {width, node->Size.y});
 }
 
+// The window that scrolls is the current one.
+void scroll_as_asked(LessonsState& state) {
+  LessonsState::Scroll& scroll = state.scroll;
+  const float now = ImGui::GetScrollY();
+  if (std::exchange(scroll.to_top, false)) ImGui::SetScrollY(0);
+  if (const float screens = std::exchange(scroll.screens, 0.0f); screens != 0)
+    ImGui::SetScrollY(now + screens * ImGui::GetWindowHeight());
+  if (scroll.frames > 0) {
+    --scroll.frames;
+    ImGui::SetScrollY(std::max(0.0f, now + scroll.y - ImGui::GetWindowPos().y));
+  }
+}
+
 void draw_step(const Context& context, const Look& look,
                const std::shared_ptr<const lesson::Lesson>& lesson) {
   LessonsState& state = context.state;
@@ -616,7 +632,7 @@ void draw_step(const Context& context, const Look& look,
       context.invoke("panel.lessons");
     }
   }
-  const float footer = ImGui::GetFrameHeightWithSpacing() + look.px(8);
+  const float footer = state.presented() ? 0 : ImGui::GetFrameHeightWithSpacing() + look.px(8);
   // Keys go to what is in it, not to the child as a whole.
   ImGui::BeginChild("step", {0, -footer}, ImGuiChildFlags_NavFlattened);
   ImGui::BeginChild("text",
@@ -655,8 +671,9 @@ void draw_step(const Context& context, const Look& look,
     }
   }
   ImGui::EndChild();
+  scroll_as_asked(state);
   ImGui::EndChild();
-  draw_footer(context, look, *lesson);
+  if (!state.presented()) draw_footer(context, look, *lesson);
   if (state.notes && is_of_step && !step.notes.empty()) draw_notes(context, *view);
 }
 
@@ -798,17 +815,34 @@ LessonsState::LessonsState(const PanelTools& tools)
     tools.commands.add({.id = "lesson.choose-" + letter,
                         .category = "Lessons",
                         .label = "Choose " + letter + " in the lesson that is presented",
-                        .run = [this, i] { progress.answers[waiting.key].text = std::to_string(i); },
+                        .run =
+                            [this, i] {
+                              progress.answers[waiting.key].text = std::to_string(i);
+                              scroll_to_question();
+                            },
                         .shortcut = static_cast<ImGuiKey>(ImGuiKey_A + static_cast<int>(i)),
                         .enabled = [this, i] { return presented() && asks() && i < waiting.choices; },
                         .in_menu = false});
   }
+  const auto add_scroll = [&](const char* id, const char* label, float screens, ImGuiKey key) {
+    tools.commands.add({.id = id,
+                        .category = "Lessons",
+                        .label = label,
+                        .run = [this, screens] { scroll = {.screens = screens}; },
+                        .shortcut = key,
+                        .enabled = [this] { return presented() && open_now(); },
+                        .in_menu = false});
+  };
+  constexpr float kOfAScreen = .8f;
+  add_scroll("lesson.down", "Further down the step that is presented", kOfAScreen, ImGuiKey_DownArrow);
+  add_scroll("lesson.up", "Further up the step that is presented", -kOfAScreen, ImGuiKey_UpArrow);
   tools.commands.add({.id = "lesson.reveal",
                       .category = "Lessons",
                       .label = "Answer of the lesson that is presented",
                       .run =
                           [this] {
                             progress.answers[waiting.key].locked = true;
+                            scroll_to_question();
                             save_lesson_progress(progress, settings);
                           },
                       .shortcut = ImGuiKey_Enter,
@@ -979,6 +1013,7 @@ void LessonsState::go_to(std::size_t to) {
   step = to;
   entering = true;
   hints_shown = 0;
+  scroll = {.to_top = true};
   std::size_t& seen = progress.steps[entries[*current].lesson->id];
   seen = std::max(seen, to + 1);
   save_lesson_progress(progress, settings);

@@ -105,6 +105,16 @@ struct LessonsState {
     int frame = -2;
   } waiting;
   bool asks() const { return ImGui::GetFrameCount() - waiting.frame <= 1; }
+  // Where the step is scrolled to when it is drawn: a question that was answered by keys, which may stand
+  // below what is seen, or screens up and down. What is revealed has its height some frames after it is
+  // drawn.
+  struct Scroll {
+    std::string question = {};  // of the progress's answers
+    int frames = 0;
+    float y = 0, screens = 0;
+    bool to_top = false;
+  } scroll;
+  void scroll_to_question() { scroll = {.question = waiting.key, .frames = 4}; }
   std::size_t hints_shown = 0;
   LessonProgress progress;
   std::chrono::steady_clock::time_point next_look;

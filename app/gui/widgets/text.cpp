@@ -18,7 +18,7 @@ RoleFont font_of(const Look& look, TextRole role) {
     case TextRole::body:
       return {look.fonts.text, text_size::body};
     case TextRole::caption:
-      return {look.fonts.text, text_size::caption};
+      return {look.fonts.text, look.presented ? text_size::body : text_size::caption};
     case TextRole::title:
       return {look.fonts.strong, text_size::title};
     case TextRole::heading:
@@ -26,7 +26,7 @@ RoleFont font_of(const Look& look, TextRole role) {
     case TextRole::tile:
       return {look.fonts.strong, text_size::tile};
     case TextRole::number:
-      return {look.fonts.mono, text_size::number};
+      return {look.fonts.mono, look.presented ? text_size::number_as_body : text_size::number};
   }
   return {look.fonts.text, text_size::body};
 }
