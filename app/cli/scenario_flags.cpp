@@ -438,7 +438,6 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
   if (!problems.empty()) refuse(std::move(problems), resolved.files, nullptr);
   if (device.kind == runtime::DeviceChoice::Kind::cuda) {
     scenario.hardware = hardware_of_gpu(device.ordinal);
-    settle_hardware(scenario, sink, std::move(stop));
     resolved.calibration = calibration_of_runs(scenario.hardware);
     if (resolved.calibration && resolved.calibration->load)
       scenario.hardware.sustained_clock = resolved.calibration->hardware.sustained_clock;
@@ -482,11 +481,21 @@ void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, 
   link_ranks(scenario);
 }
 
+namespace {
+
+// The first calibration of a GPU that there is, by sources in their order; the later ones are not read.
+template <class... Sources>
+std::optional<sim::Calibration> first_of(const std::string& gpu, const Sources&... sources) {
+  std::optional<sim::Calibration> found;
+  ((found = sources(gpu)) || ...);
+  return found;
+}
+
+}  // namespace
+
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
-  if (hardware.name != kThisMachine) {
-    if (auto measured_here = runtime::cached_gpu_calibration(hardware.name)) return measured_here;
-    return sim::load_calibration_preset(hardware.name);
-  }
+  if (hardware.name != kThisMachine)
+    return first_of(hardware.name, runtime::cached_gpu_calibration, sim::load_calibration_preset);
   if (hardware.devices_per_node > 1)
     if (auto of_ranks = runtime::cached_machine_of_ranks(hardware.devices_per_node);
         of_ranks && is_hardware_of(*of_ranks, hardware))
@@ -497,8 +506,9 @@ std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
 }
 
 std::optional<sim::Calibration> calibration_of_runs(const sim::Hardware& hardware) {
-  if (hardware.name != kThisMachine && !runtime::cached_gpu_calibration(hardware.name))
-    if (auto shipped = sim::load_measured_preset(hardware.name)) return shipped;
+  if (hardware.name != kThisMachine)
+    return first_of(hardware.name, runtime::cached_gpu_calibration, sim::load_measured_preset,
+                    sim::load_calibration_preset);
   return calibration_of(hardware);
 }
 
