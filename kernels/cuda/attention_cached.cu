@@ -153,7 +153,7 @@ decode_kernel(DecodeArguments<T, K> a) {
   // Blocks that get a tile. The grid is for as many tiles as the cache has room for.
   const int splits = tiles < grid_size().x ? tiles : grid_size().x;
   if (split >= splits) return;
-  Part part = quick_part_of(tiles, split, splits);
+  Part part = part_of(tiles, split, splits);
   part.begin += first_tile, part.end += first_tile;
   K* const runs = shared_memory<K>() + warp_index() * kStages * 2 * Tile::kElements;
   const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);

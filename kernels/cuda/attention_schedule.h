@@ -70,17 +70,13 @@ CUDA_HOST_DEVICE int last_key_tile(int query_tile_index, int query_tile, int key
   return causal && seen < key_tiles ? seen : key_tiles - 1;
 }
 
-// Decode: splits [begin, end) of `tiles` tiles of keys over `splits` blocks, each a contiguous part.
+// Decode: splits [begin, end) of `tiles` tiles of keys over `splits` blocks, each a contiguous part; the
+// first have the tile that some have more. By one short division: a few instructions are much of such a
+// kernel.
 struct Part {
   int begin, end;
 };
 CUDA_HOST_DEVICE Part part_of(int tiles, int split, int splits) {
-  return {static_cast<int>(static_cast<std::int64_t>(tiles) * split / splits),
-          static_cast<int>(static_cast<std::int64_t>(tiles) * (split + 1) / splits)};
-}
-// The same by one short division, where a few instructions are much of a kernel: the first parts have the tile
-// that some have more.
-CUDA_HOST_DEVICE Part quick_part_of(int tiles, int split, int splits) {
   const int each = static_cast<int>(static_cast<unsigned>(tiles) / static_cast<unsigned>(splits));
   const int more = tiles - each * splits, begin = split * each + (split < more ? split : more);
   return {begin, begin + each + (split < more ? 1 : 0)};

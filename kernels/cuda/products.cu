@@ -176,13 +176,11 @@ struct Products::Implementation {
   Prepared describe(const Product& p) const;
   // False where the library has no algorithm.
   bool choose(const Context& context, const Product& p, Prepared& prepared) const;
-  // The product's descriptions and algorithm, found once; null where the library has none.
-  const Prepared* find(const Context& context, const Product& p);
-  // The same; throws where there is none.
+  // The product's descriptions and algorithm, found once. Throws where the library has none.
   const Prepared& prepare(const Context& context, const Product& p);
   void run(const Context& context, const Product& p);
-  // The addend, or else the bias, takes a pass of its own.
-  void run_in_passes(const Context& context, const Product& p);
+  // The addend takes a pass of its own. For one product whose first operand is not transposed.
+  void run_and_add(const Context& context, const Product& p);
   // For a product with an epilogue: empty where the library has none, or where it is not faster.
   std::optional<Prepared> prepare_if_faster(const Context& context, const Product& fused,
                                             const Product& plain,
@@ -193,7 +191,7 @@ struct Products::Implementation {
   bool deterministic;
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
-  std::map<Key, std::optional<Prepared>> prepared_of;
+  std::map<Key, Prepared> prepared_of;
   std::map<Key, std::optional<Prepared>> fused_of;
 };
 
@@ -245,9 +243,6 @@ cublasStatus_t Products::Implementation::multiply(const Context& context, const 
 }
 
 bool Products::Implementation::choose(const Context& context, const Product& p, Prepared& prepared) const {
-  // In fp8 the library proposes algorithms that it then refuses to run (XLA's gemm_rewriter.cc keeps the two
-  // apart, too: github.com/tensorflow/tensorflow/pull/60020).
-  if (is_fp8(p.a.type) && p.bias && p.addend) return false;
   cublasLtMatmulPreference_t handle_of_preference = nullptr;
   check_cublas(cublasLtMatmulPreferenceCreate(&handle_of_preference));
   const Preference preference(handle_of_preference);
@@ -300,54 +295,40 @@ bool Products::Implementation::choose(const Context& context, const Product& p, 
   return runs;
 }
 
-const Prepared* Products::Implementation::find(const Context& context, const Product& p) {
+const Prepared& Products::Implementation::prepare(const Context& context, const Product& p) {
   const Key key = key_of(p);
   auto place = prepared_of.find(key);
   if (place == prepared_of.end()) {
-    std::optional<Prepared> prepared = describe(p);
-    if (!choose(context, p, *prepared)) prepared.reset();
+    Prepared prepared = describe(p);
+    if (!choose(context, p, prepared)) throw CudaError("cuBLASLt has no algorithm for " + text_of(p));
     place = prepared_of.emplace(key, std::move(prepared)).first;
   }
-  if (!place->second) return nullptr;
-  point_to(p, *place->second);
-  return &*place->second;
-}
-
-const Prepared& Products::Implementation::prepare(const Context& context, const Product& p) {
-  if (const Prepared* const prepared = find(context, p)) return *prepared;
-  throw CudaError("cuBLASLt has no algorithm for " + text_of(p));
+  point_to(p, place->second);
+  return place->second;
 }
 
 void Products::Implementation::run(const Context& context, const Product& p) {
-  const bool adds = p.bias || p.addend;
-  const Prepared* const prepared = adds ? find(context, p) : &prepare(context, p);
-  if (prepared == nullptr) return run_in_passes(context, p);
-  const cublasStatus_t status = multiply(context, p, *prepared, prepared->algorithm);
+  // As XLA keeps the two apart in fp8 (github.com/tensorflow/tensorflow/pull/60020). Whether the library has
+  // both by now was not tried.
+  if (is_fp8(p.a.type) && p.bias && p.addend) return run_and_add(context, p);
+  const Prepared& prepared = prepare(context, p);
+  const cublasStatus_t status = multiply(context, p, prepared, prepared.algorithm);
   if (status != CUBLAS_STATUS_SUCCESS) check_cublas(status, text_of(p));
 }
 
-void Products::Implementation::run_in_passes(const Context& context, const Product& p) {
-  if (p.batch > 1 || p.transpose_a) throw CudaError("cuBLASLt has no algorithm for " + text_of(p));
-  const std::int64_t row_bytes = p.N * size_of(p.out.type);
-  const bool lies_in_rows = p.ldout == 0 || p.ldout == p.N;
+void Products::Implementation::run_and_add(const Context& context, const Product& p) {
+  const std::int64_t row_bytes = p.N * size_of(p.out.type), stride = p.ldout ? p.ldout : p.N;
   const std::int64_t at_once =
-      lies_in_rows ? std::clamp<std::int64_t>(context.scratch_bytes / 2 / row_bytes, 1, p.M) : 1;
-  const Tensor sums{context.scratch_for<std::byte>(at_once * row_bytes), p.out.type};
-  const auto from = [](auto tensor, std::int64_t element) {
-    return tensor ? from_row(tensor, element, 1) : tensor;
-  };
+      stride == p.N ? std::clamp<std::int64_t>(context.scratch_bytes / 2 / row_bytes, 1, p.M) : 1;
+  Product part = p;
+  part.out = {context.scratch_for<std::byte>(at_once * row_bytes), p.out.type};
+  part.ldout = 0;
+  part.addend = {};
   for (std::int64_t row = 0; row < p.M; row += at_once) {
-    Product part = p;
     part.M = std::min(at_once, p.M - row);
-    part.a = from(p.a, row * (p.lda ? p.lda : p.K));
-    part.out = sums;
-    part.ldout = 0;
-    part.addend = {};
-    if (!p.addend) part.bias = {};
+    part.a = from_row(p.a, row, p.lda ? p.lda : p.K);
     run(context.behind(at_once * row_bytes), part);
-    const std::int64_t first = row * (p.ldout ? p.ldout : p.N);
-    add(context, from(p.out, first), sums, from(p.addend, first), p.addend ? ConstTensor() : p.bias, part.M,
-        p.N);
+    add(context, from_row(p.out, row, stride), part.out, from_row(p.addend, row, stride), {}, part.M, p.N);
   }
 }
 

@@ -10,7 +10,7 @@
 //   sync_block()                      barrier of the block; shared memory written before is seen after
 //   any_in_block()                    barrier; whether any thread came with true
 //   sync_warp() ballot() shuffle() shuffle_xor()   of all 32 lanes
-//   add_at() raise_at()               atomic sum, giving what was there before, and atomic maximum, in any memory
+//   add_at()                          atomic sum in any memory, giving what was there before
 //   shared_memory<T>()                the block's dynamic shared memory, 16-byte aligned
 //   copy_async() commit_copies() wait_for_copies<N>()   16 bytes from global to shared memory (cp.async)
 //   load_matrices() load_matrices_transposed() multiply_add()   ldmatrix; mma.m16n8k16 of bf16 or f16

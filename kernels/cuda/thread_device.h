@@ -67,9 +67,6 @@ CUDA_DEVICE void add_to_shared(std::uint64_t* sum, std::uint64_t x) {
 CUDA_DEVICE int add_at(int* place, int x) {
   return atomicAdd(place, x);
 }
-CUDA_DEVICE void raise_at(int* place, int x) {
-  atomicMax(place, x);
-}
 
 CUDA_DEVICE std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));

@@ -139,9 +139,6 @@ CUDA_DEVICE int add_at(int* place, int x) {
   *place += x;
   return before;
 }
-CUDA_DEVICE void raise_at(int* place, int x) {
-  if (*place < x) *place = x;
-}
 
 CUDA_DEVICE void copy_async(void* to, const void* from, bool valid) {
   emulation::copy_async(to, from, valid);
