@@ -146,7 +146,7 @@ latent_decode_kernel(LatentDecodeArguments<T> a) {
     copy_run(j + 1);
 
     float score[2][4] = {};
-#pragma unroll 3
+#pragma unroll 2
     for (int k = kSteps * slice / kSlices; k < kSteps * (slice + 1) / kSlices; ++k) {
       std::uint32_t left[4], right[4];
       load_a<D>(left, q, score_row, k * 16);
