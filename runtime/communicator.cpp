@@ -416,6 +416,16 @@ double Communicator::of_first(double own) {
   return own;
 }
 
+bool Communicator::any(bool own) {
+  if (size() == 1) return own;
+  const double said = own ? 1 : 0;
+  std::vector<double> all(static_cast<std::size_t>(size()));
+  const MutableBytes gathered = std::as_writable_bytes(std::span(all));
+  const ConstBytes own_bytes = std::as_bytes(std::span(&said, 1));
+  all_gather(everyone(), std::span(&gathered, 1), std::span(&own_bytes, 1), sim::DType::fp64);
+  return std::ranges::count(all, 0) < size();
+}
+
 void Communicator::barrier() {
   std::byte nothing{};
   const ConstBytes sent(&nothing, 1);

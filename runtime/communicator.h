@@ -65,6 +65,8 @@ class Communicator final : public Collectives {
   void barrier();
   // The first rank's number, on every rank.
   double of_first(double own);
+  // Whether any rank says so, on every rank.
+  bool any(bool own);
 
  private:
   Transport& transport(const Members& members) const;

@@ -97,7 +97,9 @@ class Generator {
     GpuMonitor monitor(run_.device().pci_bus_id());
     double last = 0, judging = 0;  // of a text that is read: time spent on how likely its tokens were
     std::size_t section = 0;
-    for (; section < sections && !all_finished() && !any_stopped(stop); ++section) {
+    // Ranks end after the same token: that after which one was asked to.
+    const auto stopped = [&] { return run_.communicator().any(stop.stop_requested()); };
+    for (; section < sections && !all_finished() && !stopped(); ++section) {
       run_section(section, seconds_since(begin));
       if (section == 0) keep_first_logits();
       std::vector<std::int32_t> next = tokens_of(section);
@@ -134,18 +136,6 @@ class Generator {
 
   bool all_finished() const {
     return std::all_of(finished_.begin(), finished_.end(), [](bool finished) { return finished; });
-  }
-
-  // Ranks end after the same token: that after which one was asked to.
-  bool any_stopped(const std::stop_token& stop) const {
-    Communicator& communicator = run_.communicator();
-    const double own = stop.stop_requested() ? 1 : 0;
-    std::vector<double> all(static_cast<std::size_t>(communicator.size()));
-    const MutableBytes gathered = std::as_writable_bytes(std::span(all));
-    const ConstBytes own_bytes = std::as_bytes(std::span(&own, 1));
-    communicator.all_gather(communicator.everyone(), std::span(&gathered, 1), std::span(&own_bytes, 1),
-                            sim::DType::fp64);
-    return std::any_of(all.begin(), all.end(), [](double stopped) { return stopped != 0; });
   }
 
   // The new tokens of each sequence, as many as the section's actions take, and where they begin.

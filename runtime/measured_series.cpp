@@ -43,7 +43,7 @@ sim::Slowdown probe(const sim::Calibration& calibration, Communicator* among) {
 }
 
 bool stopped(const std::stop_token& stop, Communicator* among) {
-  return among ? among->of_first(stop.stop_requested() ? 1 : 0) > 0 : stop.stop_requested();
+  return among ? among->any(stop.stop_requested()) : stop.stop_requested();
 }
 
 std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {

@@ -93,6 +93,7 @@ class SocketTransport final : public Transport {
         lose(to, reason_of(error));
       }
       if (sent < 0) {
+        if (has_ended(to)) lose(to, kEndedBefore);
         wait_for(to);
         continue;
       }
@@ -111,7 +112,10 @@ class SocketTransport final : public Transport {
     // What comes now may go where it is wanted, without a copy between.
     arrived_ = false;
     if (box.empty() && parts.size() == 1) awaited_ = {&p, tag, parts.front()};
-    while (box.empty() && !arrived_) wait_for(kNobody);
+    while (box.empty() && !arrived_) {
+      if (p.ended) lose(from, kEndedBefore);
+      wait_for(kNobody);
+    }
     awaited_ = {};
     if (std::exchange(arrived_, false)) return;  // a send takes what comes while it waits
     const Message message = std::move(box.front());
@@ -126,6 +130,8 @@ class SocketTransport final : public Transport {
       if (p.is_there() && p.pulse.is_open()) feel_pulse(p);
     }
   }
+
+  bool has_ended(std::int32_t rank) const override { return peers_.at(static_cast<std::size_t>(rank)).ended; }
 
   void give_up(const std::string& reason) noexcept override { say_lost(rank_, reason); }
 

@@ -199,7 +199,7 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
   // One that came while the others looked is not there for all.
   if (communicator.of_first(known.has_value() ? 1 : 0) > 0) return known.value_or(sim::Calibration{});
   sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads, true);
-  if (communicator.of_first(stop.stop_requested() ? 1 : 0) > 0) return calibration;
+  if (communicator.any(stop.stop_requested())) return calibration;
   add_collectives(calibration, communicator);
   if (is_first) keep_if_possible(calibration, name);
   return calibration;

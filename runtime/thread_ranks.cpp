@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -35,8 +36,9 @@ class Mail {
   Message take(std::int32_t from, std::int32_t to, MessageTag tag) {
     std::unique_lock lock(mutex_);
     std::deque<Message>& box = boxes_[{from, to, tag}];
-    arrived_.wait(lock, [&] { return lost_ || !box.empty(); });
+    arrived_.wait(lock, [&] { return lost_ || !box.empty() || ended_.contains(from); });
     throw_if_lost();
+    if (box.empty()) throw RankLost(from, kEndedBefore);
     Message message = std::move(box.front());
     box.pop_front();
     return message;
@@ -45,6 +47,18 @@ class Mail {
   void check() {
     const std::lock_guard lock(mutex_);
     throw_if_lost();
+  }
+
+  void end(std::int32_t rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_.insert(rank);
+    }
+    arrived_.notify_all();
+  }
+  bool has_ended(std::int32_t rank) {
+    const std::lock_guard lock(mutex_);
+    return ended_.contains(rank);
   }
 
   void lose(std::int32_t rank, const std::string& reason) {
@@ -63,12 +77,14 @@ class Mail {
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::map<std::tuple<std::int32_t, std::int32_t, MessageTag>, std::deque<Message>> boxes_;
+  std::set<std::int32_t> ended_;
   std::optional<std::pair<std::int32_t, std::string>> lost_;
 };
 
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(Mail& mail, std::int32_t rank, std::int32_t size) : mail_(mail), rank_(rank), size_(size) {}
+  ~ThreadTransport() override { mail_.end(rank_); }
 
   std::int32_t rank() const override { return rank_; }
   std::int32_t size() const override { return size_; }
@@ -84,6 +100,7 @@ class ThreadTransport final : public Transport {
   }
 
   void check() override { mail_.check(); }
+  bool has_ended(std::int32_t rank) const override { return mail_.has_ended(rank); }
   void give_up(const std::string& reason) noexcept override { mail_.lose(rank_, reason); }
 
  private:

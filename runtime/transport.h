@@ -18,6 +18,8 @@ struct RankLost : DeviceError {
       : DeviceError("rank " + std::to_string(lost) + " ended: " + reason), rank(lost) {}
   std::int32_t rank;
 };
+inline constexpr const char* kEndedBefore =
+    "it had done all of its own, while another rank still waits for it";
 
 // Tells messages between the same two ranks apart. Those of one tag arrive in the order in which they went.
 using MessageTag = std::uint64_t;
@@ -52,6 +54,9 @@ class Transport {
   virtual bool has_come(std::int32_t /*from*/, MessageTag /*tag*/) { return true; }
   // Takes what has arrived, without waiting: throws RankLost where another rank is no more.
   virtual void check() = 0;
+  // Whether the rank has said that it has done all of its own. Whoever waits for more from it, or for room
+  // that it would make, gets RankLost.
+  virtual bool has_ended(std::int32_t rank) const = 0;
   // Has every other rank's calls throw RankLost with this rank and reason.
   virtual void give_up(const std::string& reason) noexcept = 0;
 

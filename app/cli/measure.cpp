@@ -286,8 +286,14 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
   const auto begin = std::chrono::steady_clock::now();
   const Format format = flags.stream ? Format::json : flags.format;
   if (format == Format::csv) tell(std::string(kCsvHeader));
+  // Ranks hear of a signal at different moments, and end after the same run.
+  bool stopped = false;
+  const auto asked_to_stop = [&] {
+    stopped = stopped || (here.among ? here.among->any(interrupt.arrived()) : interrupt.arrived());
+    return stopped;
+  };
   for (const sim::ScenarioSeries& series : set.series) {
-    if (interrupt.arrived()) break;
+    if (asked_to_stop()) break;
     all.push_back({&series, {}});
     for (const sim::SeriesPoint& point : series.points) {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
@@ -303,7 +309,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
       like.among = here.among;
       runtime::SeriesRun run = runtime::run_of_series(point.scenario, here.calibration, {flags.seconds}, {},
                                                       interrupt.stop(), like);
-      if (interrupt.arrived()) break;  // what is half measured is not told
+      if (asked_to_stop()) break;  // what is half measured is not told
       if (here.tells && !flags.out.empty() && run.why_not.empty()) {
         const std::string path = fmt::format("{}/{:03}", flags.out, every.size() + 1);
         write_file(path + ".predicted.json", sim::to_json(run.predicted) + '\n');
@@ -321,7 +327,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
     tell(json(set, all, errors, flags.stream ? -1 : 2));
   else if (format != Format::csv)
     tell(summary_text(errors));
-  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+  return stopped ? ExitCode::interrupted : ExitCode::fine;
 }
 
 // As one of the ranks, which this process starts where nothing else has.
@@ -335,7 +341,7 @@ ExitCode measure_among(const MeasureFlags& flags, const sim::SeriesSet& set, int
     const Here here{
         runtime::machine_of_ranks(communicator, device.threads, false, events.sink(), interrupt.stop()),
         device, &communicator, job.is_first()};
-    if (interrupt.arrived()) return ExitCode::interrupted;
+    if (communicator.any(interrupt.arrived())) return ExitCode::interrupted;
     return measure_points(flags, set, here, events, interrupt);
   });
 }

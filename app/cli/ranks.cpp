@@ -170,6 +170,10 @@ ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
     const auto rank = std::find(children.begin(), children.end(), ended) - children.begin();
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     if (WIFEXITED(status) && !code) code = static_cast<ExitCode>(WEXITSTATUS(status));
+    if (interrupt.arrived() && WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) {
+      if (!code) code = ExitCode::interrupted;  // it had not yet begun to wait for signals
+      continue;
+    }
     if (WIFSIGNALED(status) && !killed_by_us && killed.empty())
       killed = fmt::format("rank {} was killed by signal {} ({}){}", rank, WTERMSIG(status),
                            strsignal(WTERMSIG(status)),

@@ -211,7 +211,7 @@ class SharedMemoryTransport final : public Transport {
     std::uint64_t rest = all;
     do {
       const std::size_t bytes = std::min<std::uint64_t>(rest, kSlot);
-      const std::uint32_t slot = free_slot(bytes);
+      const std::uint32_t slot = free_slot(to, bytes);
       own_.header(slot) = {tag, all, bytes};
       std::byte* next = own_.bytes(slot).data();
       from.take(bytes, [&](ConstBytes piece) {
@@ -234,12 +234,12 @@ class SharedMemoryTransport final : public Transport {
   void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) override {
     Peer& p = peer(from);
     std::deque<Arrived>& box = p.box[tag];
-    wait_for_one(box);
+    wait_for_one(from, box);
     std::uint64_t rest = box.front().of_message;
     require_size(rank(), total_bytes(parts), from, rest);
     SegmentCursor into(parts);
     do {
-      wait_for_one(box);
+      wait_for_one(from, box);
       const Arrived arrived = std::move(box.front());
       box.pop_front();
       fill(into, bytes_of(p, arrived));
@@ -252,7 +252,7 @@ class SharedMemoryTransport final : public Transport {
     if (bytes > kSlot) return Transport::view(from, tag, bytes);
     Peer& p = peer(from);
     std::deque<Arrived>& box = p.box[tag];
-    wait_for_one(box);
+    wait_for_one(from, box);
     require_size(rank(), bytes, from, box.front().of_message);
     release(p, std::exchange(p.in_view, std::move(box.front())));
     box.pop_front();
@@ -270,6 +270,8 @@ class SharedMemoryTransport final : public Transport {
     keep_what_is_in_the_way();
     below_->check();
   }
+
+  bool has_ended(std::int32_t rank) const override { return below_->has_ended(rank); }
 
   void give_up(const std::string& reason) noexcept override {
     below_->give_up(reason);
@@ -305,7 +307,7 @@ class SharedMemoryTransport final : public Transport {
 
   // Waits where all are taken. Others are told, so that those that wait, too, keep elsewhere what they have
   // not yet received: so two that send to each other never wait for each other.
-  std::uint32_t free_slot(std::size_t bytes) {
+  std::uint32_t free_slot(std::int32_t to, std::size_t bytes) {
     if (const std::optional<std::uint32_t> slot = slots_.find(bytes)) return *slot;
     Bell& bell = own_.bell();
     bell.wants_room.store(1);
@@ -316,15 +318,19 @@ class SharedMemoryTransport final : public Transport {
         bell.wants_room.store(0);
         return *slot;
       }
+      if (has_ended(to)) throw RankLost(to, kEndedBefore);
       wait_for_any(rings);
     }
   }
 
-  void wait_for_one(const std::deque<Arrived>& box) {
+  void wait_for_one(std::int32_t from, const std::deque<Arrived>& box) {
     while (box.empty()) {
+      const bool ended = has_ended(from);  // asked first: what it sent before is here by then
       const std::uint32_t rings = own_.bell().rings.load();
       take_what_is_there();
-      if (box.empty()) wait_for_any(rings);
+      if (!box.empty()) return;
+      if (ended) throw RankLost(from, kEndedBefore);
+      wait_for_any(rings);
     }
   }
 

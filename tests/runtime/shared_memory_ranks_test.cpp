@@ -195,3 +195,32 @@ TEST_CASE("A rank that gives up wakes those that wait for it in shared memory, a
   });
   CHECK(lost == std::array<std::int32_t, 3>{2, 2, -1});
 }
+
+TEST_CASE(
+    "Through shared memory a rank that ended in order is named by one that waits for more, which gets what "
+    "it sent before") {
+  const auto run_ranks = GENERATE(&run_shared_memory_ranks, &run_cramped_ranks);
+  std::array<std::int32_t, 3> lost{-1, -1, -1};
+  std::array<float, 3> got{};
+  run_ranks(3, [&](runtime::Transport& transport) {
+    Communicator communicator(transport);
+    const auto self = static_cast<std::size_t>(transport.rank());
+    const std::vector<float> sent{7};
+    if (self == 2)
+      for (const std::int32_t other : {0, 1}) communicator.send(other, 1, read_bytes_of(sent));
+    if (self == 2) return;
+    try {
+      std::vector<float> received{0};
+      communicator.receive(2, 1, bytes_of(received));
+      got[self] = received.front();
+      const auto other = static_cast<std::int32_t>(1 - self);
+      communicator.send(other, 1, read_bytes_of(sent));
+      communicator.receive(other, 1, bytes_of(received));  // who finds it first tells the other
+      communicator.receive(2, 1, bytes_of(received));
+    } catch (const runtime::RankLost& error) {
+      lost[self] = error.rank;
+    }
+  });
+  CHECK(got == std::array<float, 3>{7, 7, 0});
+  CHECK(lost == std::array<std::int32_t, 3>{2, 2, -1});
+}
