@@ -1,5 +1,5 @@
-# Writes a source file with a hash of the files in FILES (separated by |), as the function FUNCTION of namespace kernels. Run as a
-# script when one of them changed.
+# Writes a source file with a hash of the files in FILES (separated by |), as the function FUNCTION of namespace LIBRARY, which
+# LIBRARY/code.h declares. Run as a script when one of them changed.
 set(all "")
 string(REPLACE "|" ";" files "${FILES}")
 foreach(file ${files})
@@ -8,4 +8,4 @@ foreach(file ${files})
 endforeach()
 string(SHA256 hash "${all}")
 string(SUBSTRING "${hash}" 0 12 hash)
-file(WRITE "${OUTPUT}" "#include \"kernels/code.h\"\n\nnamespace kernels {\nstd::string_view ${FUNCTION}() { return \"${hash}\"; }\n}\n")
+file(WRITE "${OUTPUT}" "#include \"${LIBRARY}/code.h\"\n\nnamespace ${LIBRARY} {\nstd::string_view ${FUNCTION}() { return \"${hash}\"; }\n}\n")

@@ -26,3 +26,14 @@ function(ridgepoint_library name)
   target_include_directories(${name} PUBLIC "${include_root}")
   ridgepoint_options(${name})
 endfunction()
+
+# ridgepoint_code_hash(LIBRARY FUNCTION FILES...): LIBRARY::FUNCTION(), declared in LIBRARY/code.h, is a hash of the files.
+# Calibrations hold for the code that they measured.
+function(ridgepoint_code_hash library function)
+  set(output "${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp")
+  string(JOIN "|" files ${ARGN})
+  add_custom_command(OUTPUT "${output}" VERBATIM DEPENDS ${ARGN} "${CMAKE_SOURCE_DIR}/cmake/code_hash.cmake"
+    COMMAND "${CMAKE_COMMAND}" "-DLIBRARY=${library}" "-DFILES=${files}" "-DFUNCTION=${function}" "-DOUTPUT=${output}"
+            -P "${CMAKE_SOURCE_DIR}/cmake/code_hash.cmake")
+  target_sources(${library} PRIVATE "${output}")
+endfunction()

@@ -9,6 +9,7 @@
 #include "kernels/code.h"
 #include "kernels/threads.h"
 #include "runtime/calibration_limits.h"
+#include "runtime/code.h"
 #include "runtime/device.h"
 #include "runtime/gpu_state.h"
 #include "runtime/last_cache.h"
@@ -239,6 +240,10 @@ std::vector<SingleOperation> operations_of_gpu_in(sim::DType dtype) {
 
 std::string kernels_version() {
   return software_version() + ", cpu kernels " + std::string(kernels::cpu_code());
+}
+
+std::string ranks_version() {
+  return kernels_version() + ", messages " + std::string(ranks_code());
 }
 
 std::vector<SingleOperation> calibrated_operations() {

@@ -53,6 +53,7 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
 
 // What a calibration is valid for: other code's kernels may be faster.
 std::string kernels_version();
+std::string ranks_version();  // of kernels and of what passes messages between ranks
 std::string gpu_kernels_version();
 
 }  // namespace runtime

@@ -118,11 +118,11 @@ void keep_if_possible(const sim::Calibration& calibration, const fs::path& name)
   }
 }
 
-// Unless it is of another machine, or of other kernels.
-std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std::string& cpu) {
+// Unless it is of another machine, or of other software.
+std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std::string& cpu,
+                                                const std::string& software) {
   std::optional<sim::Calibration> calibration = cached_calibration(name);
-  if (calibration && (calibration->device != cpu || calibration->software != kernels_version()))
-    return std::nullopt;
+  if (calibration && (calibration->device != cpu || calibration->software != software)) return std::nullopt;
   return calibration;
 }
 
@@ -130,6 +130,7 @@ std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std:
 void add_collectives(sim::Calibration& calibration, Communicator& communicator) {
   constexpr std::int64_t kLargest = 64 << 20;
   constexpr double kSecondsEach = 0.05;
+  calibration.software = ranks_version();
   calibration.hardware.devices_per_node = communicator.size();
   for (const CollectiveRow& row : time_collectives(communicator, kLargest, kSecondsEach)) {
     calibration.collectives.push_back({row.kind, communicator.size(), {row.bytes}, {row.seconds}});
@@ -180,12 +181,12 @@ sim::Bytes resident_memory() {
 }
 
 std::optional<sim::Calibration> cached_this_machine() {
-  return cached_if_valid(this_machine_name(), cpu_name());
+  return cached_if_valid(this_machine_name(), cpu_name(), kernels_version());
 }
 
 std::optional<sim::Calibration> cached_machine_of_ranks(int ranks) {
   const int threads = std::max(1, static_cast<int>(own_cpus().size()) / ranks);
-  return cached_if_valid(machine_of_ranks_name(ranks, threads), cpu_name(threads));
+  return cached_if_valid(machine_of_ranks_name(ranks, threads), cpu_name(threads), ranks_version());
 }
 
 sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool afresh, const EventSink& sink,
@@ -195,7 +196,7 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
   const int threads_of_first = static_cast<int>(communicator.of_first(threads));
   const fs::path name = machine_of_ranks_name(ranks, threads_of_first);
   std::optional<sim::Calibration> known;
-  if (!afresh) known = cached_if_valid(name, cpu_name(threads_of_first));
+  if (!afresh) known = cached_if_valid(name, cpu_name(threads_of_first), ranks_version());
   // One that came while the others looked is not there for all.
   if (communicator.of_first(known.has_value() ? 1 : 0) > 0) return known.value_or(sim::Calibration{});
   sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads, true);

@@ -180,6 +180,25 @@ TEST_CASE("A calibration holds for the code of the kernels that it measured") {
   CHECK_FALSE(runtime::cached_this_machine());
 }
 
+TEST_CASE("A calibration of ranks holds for the code of the kernels and of the messages that it measured") {
+  const CacheFolder cache;
+  const int threads = std::max(1, static_cast<int>(runtime::own_cpus().size()) / 2);
+  const std::filesystem::path file = runtime::this_machine_file().parent_path() /
+                                     ("this-machine-2-ranks-" + std::to_string(threads) + "-threads.json");
+  const auto is_taken = [&](const std::string& software) {
+    sim::Calibration of_ranks = calibration();
+    of_ranks.device = runtime::cpu_name(threads);
+    of_ranks.software = software;
+    std::ofstream(file) << sim::to_json(of_ranks);
+    return runtime::cached_machine_of_ranks(2).has_value();
+  };
+  std::string other = runtime::ranks_version();
+  CHECK(is_taken(other));
+  other.back() = other.back() == '0' ? '1' : '0';  // of the hash
+  CHECK_FALSE(is_taken(other));
+  CHECK_FALSE(is_taken(runtime::kernels_version()));  // as before messages were told
+}
+
 TEST_CASE("Every calibration times the operations of the probe") {
   const auto is_same = [](const runtime::SingleOperation& a, const runtime::SingleOperation& b) {
     const sim::KernelSample x = sim::kernel_shape(a.operation(), a.bound_variables(), a.work());

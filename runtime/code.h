@@ -1,0 +1,10 @@
+// Which code passes messages between ranks: measurements of collectives hold for this code and no other.
+#pragma once
+#include <string_view>
+
+namespace runtime {
+
+// A hash of its sources, written by the build.
+std::string_view ranks_code();
+
+}  // namespace runtime
