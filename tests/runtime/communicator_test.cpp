@@ -1,17 +1,10 @@
 // Collectives against sums in a loop, over threads and over processes' sockets.
 #include "runtime/communicator.h"
 
-#include <unistd.h>
-
 #include <array>
-#include <functional>
-#include <future>
-#include <random>
-#include <thread>
 
-#include "runtime/socket_ranks.h"
-#include "runtime/tcp_ranks.h"
 #include "runtime/thread_ranks.h"
+#include "tests/runtime/transports.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -20,47 +13,18 @@ using runtime::Communicator;
 using runtime::ConstBytes;
 using runtime::Members;
 using runtime::MutableBytes;
-
-// Ranks that talk by sockets, in threads of this process.
-void run_socket_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
-  static int job = 0;
-  const std::string name = "test-" + std::to_string(getpid()) + "-" + std::to_string(job++);
-  std::vector<std::thread> threads;
-  for (std::int32_t rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto transport = runtime::join_socket_ranks(rank, ranks, name, std::chrono::seconds(60));
-      work(*transport);
-    });
-  for (std::thread& thread : threads) thread.join();
-}
-
-// The same by TCP.
-void run_tcp_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
-  std::promise<std::string> told;
-  const std::shared_future<std::string> port = told.get_future().share();
-  std::vector<std::thread> threads;
-  for (std::int32_t rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      const runtime::Meeting meeting{{"localhost"}, rank == 0 ? "0" : port.get(), "test"};
-      const auto transport = runtime::join_tcp_ranks(rank, ranks, meeting, std::chrono::seconds(60),
-                                                     [&](const std::string& of) { told.set_value(of); });
-      work(*transport);
-    });
-  for (std::thread& thread : threads) thread.join();
-}
+using tests::bytes_of;
+using tests::read_bytes_of;
+using tests::run_cramped_ranks;
+using tests::run_shared_memory_ranks;
+using tests::run_socket_ranks;
+using tests::run_tcp_ranks;
+using tests::values_of;
 
 Members all_of(std::int32_t ranks, std::int32_t self) {
   Members members{{}, static_cast<std::size_t>(self)};
   for (std::int32_t rank = 0; rank < ranks; ++rank) members.ranks.push_back(rank);
   return members;
-}
-
-std::vector<float> values_of(std::int32_t rank, std::size_t count) {
-  std::mt19937 random(static_cast<unsigned>(rank) + 1);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
 }
 
 // In the order of ranks.
@@ -71,13 +35,6 @@ std::vector<float> sum_of_all(std::int32_t ranks, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) sum[i] += more[i];
   }
   return sum;
-}
-
-MutableBytes bytes_of(std::vector<float>& values) {
-  return std::as_writable_bytes(std::span(values));
-}
-ConstBytes read_bytes_of(const std::vector<float>& values) {
-  return std::as_bytes(std::span(values));
 }
 
 }  // namespace
@@ -183,7 +140,8 @@ TEST_CASE("A rank that gives up is named to all others") {
 }
 
 TEST_CASE("A rank that ended in order is named by one that waits for more, which gets what it sent before") {
-  const auto run_ranks = GENERATE(&run_socket_ranks, &run_tcp_ranks, &runtime::run_thread_ranks);
+  const auto run_ranks = GENERATE(&run_socket_ranks, &run_tcp_ranks, &run_shared_memory_ranks,
+                                  &run_cramped_ranks, &runtime::run_thread_ranks);
   std::array<std::int32_t, 3> lost{-1, -1, -1};
   std::array<float, 3> got{};
   run_ranks(3, [&](runtime::Transport& transport) {

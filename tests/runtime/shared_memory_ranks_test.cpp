@@ -1,20 +1,15 @@
 // Messages and collectives through shared memory, against those of threads.
 #include "runtime/shared_memory_ranks.h"
 
-#include <unistd.h>
-
 #include <array>
-#include <chrono>
 #include <functional>
 #include <future>
-#include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "runtime/communicator.h"
-#include "runtime/socket_ranks.h"
 #include "runtime/thread_ranks.h"
+#include "tests/runtime/transports.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -22,46 +17,13 @@ namespace {
 using runtime::Communicator;
 using runtime::ConstBytes;
 using runtime::MutableBytes;
+using tests::bytes_of;
+using tests::read_bytes_of;
+using tests::run_cramped_ranks;
+using tests::run_ranks_with;
+using tests::run_shared_memory_ranks;
+using tests::values_of;
 using Floats = std::vector<float>;
-
-// In threads of this process, each of which opens the others' memory as another process would.
-void run_ranks_with(std::size_t most_on_the_way, std::int32_t ranks,
-                    const std::function<void(runtime::Transport&)>& work) {
-  static int job = 0;
-  const std::string name = "shared-" + std::to_string(getpid()) + "-" + std::to_string(job++);
-  std::vector<std::thread> threads;
-  for (std::int32_t rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto transport = runtime::share_memory(
-          runtime::join_socket_ranks(rank, ranks, name, std::chrono::seconds(60)), most_on_the_way);
-      work(*transport);
-    });
-  for (std::thread& thread : threads) thread.join();
-}
-
-void run_shared_memory_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
-  run_ranks_with(runtime::kMostOnTheWay, ranks, work);
-}
-
-// With the least memory that ranks get along with.
-void run_cramped_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
-  run_ranks_with(0, ranks, work);
-}
-
-Floats values_of(std::int32_t seed, std::size_t count) {
-  std::mt19937 random(static_cast<unsigned>(seed) + 1);
-  std::normal_distribution<float> normal;
-  Floats values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-MutableBytes bytes_of(Floats& values) {
-  return std::as_writable_bytes(std::span(values));
-}
-ConstBytes read_bytes_of(const Floats& values) {
-  return std::as_bytes(std::span(values));
-}
 
 // What each rank has after one of each collective, in two buffers where they take several.
 std::vector<std::vector<Floats>> after_collectives(
@@ -193,34 +155,5 @@ TEST_CASE("A rank that gives up wakes those that wait for it in shared memory, a
       lost[static_cast<std::size_t>(transport.rank())] = error.rank;
     }
   });
-  CHECK(lost == std::array<std::int32_t, 3>{2, 2, -1});
-}
-
-TEST_CASE(
-    "Through shared memory a rank that ended in order is named by one that waits for more, which gets what "
-    "it sent before") {
-  const auto run_ranks = GENERATE(&run_shared_memory_ranks, &run_cramped_ranks);
-  std::array<std::int32_t, 3> lost{-1, -1, -1};
-  std::array<float, 3> got{};
-  run_ranks(3, [&](runtime::Transport& transport) {
-    Communicator communicator(transport);
-    const auto self = static_cast<std::size_t>(transport.rank());
-    const std::vector<float> sent{7};
-    if (self == 2)
-      for (const std::int32_t other : {0, 1}) communicator.send(other, 1, read_bytes_of(sent));
-    if (self == 2) return;
-    try {
-      std::vector<float> received{0};
-      communicator.receive(2, 1, bytes_of(received));
-      got[self] = received.front();
-      const auto other = static_cast<std::int32_t>(1 - self);
-      communicator.send(other, 1, read_bytes_of(sent));
-      communicator.receive(other, 1, bytes_of(received));  // who finds it first tells the other
-      communicator.receive(2, 1, bytes_of(received));
-    } catch (const runtime::RankLost& error) {
-      lost[self] = error.rank;
-    }
-  });
-  CHECK(got == std::array<float, 3>{7, 7, 0});
   CHECK(lost == std::array<std::int32_t, 3>{2, 2, -1});
 }

@@ -96,6 +96,7 @@ TEST_CASE("What ranks were measured to be together is known by their number, and
   const int threads = std::max(1, static_cast<int>(runtime::own_cpus().size()) / 2);
   sim::Calibration of_two = calibration();
   of_two.device = runtime::cpu_name(threads);
+  of_two.software = runtime::ranks_version();
   of_two.hardware.devices_per_node = 2;
   of_two.collectives = {{sim::OpKind::all_reduce, 2, {1024}, sim::us(3)}};
   CHECK_FALSE(runtime::cached_machine_of_ranks(2));
