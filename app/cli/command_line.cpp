@@ -103,7 +103,7 @@ int run(int argc, char** argv, Invocation& invocation) {
                {"ridgepoint                                                  the desktop",
                 "ridgepoint tour                                             train, generate and compare, "
                 "here and now",
-                "ridgepoint predict --model llama-3.1-8b --hardware h100-sxm --seq-len 8k",
+                "ridgepoint predict --model llama-3.1-8b --hardware h100-sxm --seq-len 8k --dp 8 --zero 3",
                 "ridgepoint generate --model smollm2-135m-instruct --prompt \"The ridge point is\"",
                 "ridgepoint predict --help                                   more about a command"}),
       "ridgepoint");

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -119,8 +123,10 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
   const bool waits = is_training(report) && scenario.strategy.devices() > 1;
   if (waits && report.source.kind == sim::ReportKind::predicted)
     metrics.push_back({"waiting_for_slowest_s", "  waiting for the slowest", report.waiting_for_slowest.value,
-                       fmt::format("{}, {} of the step", sim::format(report.waiting_for_slowest),
-                                   sim::format_percent(sim::waiting_share(report)))});
+                       report.waiting_for_slowest.value > 0
+                           ? fmt::format("{}, {} of the step", sim::format(report.waiting_for_slowest),
+                                         sim::format_percent(sim::waiting_share(report)))
+                           : "never"});
   add_sizes(metrics, report);
   const double rate = sim::tokens_per_second(report);
   metrics.push_back({"tokens_per_s", "throughput", rate, sim::format_short(rate) + " tokens/s"});
@@ -159,8 +165,44 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
   return metrics;
 }
 
-std::vector<sim::Row> longest_first(const sim::Report& report) {
-  std::vector<sim::Row> rows = report.rows;
+std::size_t ranks_with_rows(const sim::Report& report) {
+  std::set<std::int32_t> ranks;
+  for (const sim::Row& row : report.rows) ranks.insert(row.rank);
+  return ranks.size();
+}
+
+// Each operation once: the mean of the ranks that have rows, which are one of each pipeline stage. What
+// bounds it is said as of the rank where it takes longest.
+std::vector<sim::Row> mean_of_ranks(const sim::Report& report) {
+  std::vector<sim::Row> rows;
+  std::map<std::pair<sim::Phase, std::string>, std::pair<std::size_t, sim::Seconds>>
+      known;  // row, its longest
+  for (const sim::Row& row : report.rows) {
+    const auto [place, is_new] = known.try_emplace({row.phase, row.id}, rows.size(), row.duration);
+    if (is_new) {
+      rows.push_back(row);
+      continue;
+    }
+    auto& [index, longest] = place->second;
+    sim::Row& sum = rows[index];
+    sum.count += row.count;
+    sum.duration += row.duration;
+    sum.flops += row.flops;
+    sum.memory += row.memory;
+    if (row.duration > longest)
+      longest = row.duration, sum.bound = row.bound, sum.provenance = row.provenance;
+  }
+  const auto ranks = static_cast<double>(ranks_with_rows(report));
+  for (sim::Row& row : rows) {
+    row.count = std::llround(static_cast<double>(row.count) / ranks);
+    row.duration = row.duration * (1 / ranks);
+    row.flops.value /= ranks;
+    row.memory.value = std::llround(static_cast<double>(row.memory.value) / ranks);
+  }
+  return rows;
+}
+
+std::vector<sim::Row> longest_first(std::vector<sim::Row> rows) {
   std::stable_sort(rows.begin(), rows.end(),
                    [](const sim::Row& a, const sim::Row& b) { return a.duration > b.duration; });
   return rows;
@@ -187,9 +229,10 @@ TextTable operations_table(const sim::Report& report, std::size_t most) {
                    {"bound by", Align::left},
                    {"known from", Align::left}},
                   {}};
+  const std::vector<sim::Row> rows = longest_first(mean_of_ranks(report));
   sim::Seconds total;
-  for (const sim::Row& row : report.rows) total += row.duration;
-  for (const sim::Row& row : longest_first(report)) {
+  for (const sim::Row& row : rows) total += row.duration;
+  for (const sim::Row& row : rows) {
     if (table.rows.size() == most) break;
     table.rows.push_back(
         {title_of(row, report), std::string(sim::name(row.phase)), sim::format_count(row.count),
@@ -197,6 +240,12 @@ TextTable operations_table(const sim::Report& report, std::size_t most) {
          sim::format(row.memory), std::string(sim::name(row.bound)), std::string(sim::name(row.provenance))});
   }
   return table;
+}
+
+std::string sentence_of_mean(const sim::Report& report) {
+  const bool predicted = report.source.kind == sim::ReportKind::predicted;
+  return fmt::format("Operations are of one rank, the mean of {} {}.\n", ranks_with_rows(report),
+                     predicted ? "stages" : "ranks");
 }
 
 TextTable ledger_table(const sim::Report& report) {
@@ -304,9 +353,10 @@ std::string report_text(const sim::Report& report, const std::vector<Metric>& fu
   if (!report.memory.empty()) out += '\n' + ledger_table(report).text();
   if (!report.rows.empty()) {
     out += '\n' + operations_table(report, kOperationsInText).text();
-    if (report.rows.size() > kOperationsInText)
-      out += fmt::format("  and {} shorter ones (--format csv has all)\n",
-                         report.rows.size() - kOperationsInText);
+    const std::size_t operations = mean_of_ranks(report).size();
+    if (operations > kOperationsInText)
+      out += fmt::format("  and {} shorter ones (--format csv has all)\n", operations - kOperationsInText);
+    if (ranks_with_rows(report) > 1) out += "  " + sentence_of_mean(report);
   }
   if (!report.message.empty()) out += '\n' + report.message + '\n';
   return out + remarks_text(report.source.scenario);
@@ -335,7 +385,7 @@ std::string report_csv(const sim::Report& report) {
       "operation,phase,rank,kind,count,duration_s,duration_low_s,duration_high_s,flops,model_flops,memory_"
       "bytes,"
       "network_bytes,bound,provenance\n";
-  for (const sim::Row& row : longest_first(report))
+  for (const sim::Row& row : longest_first(report.rows))
     out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_text(row.id), sim::name(row.phase),
                        row.rank, sim::name(row.kind), row.count, row.duration.value, row.low.value,
                        row.high.value, row.flops.value, row.model_flops.value, row.memory.value,
@@ -379,6 +429,7 @@ std::string report_markdown(const sim::Report& report, const std::vector<Metric>
   std::string out = headline(report) + "\n\n" + totals.markdown() + '\n';
   if (!report.memory.empty()) out += ledger_table(report).markdown() + '\n';
   out += operations_table(report, report.rows.size()).markdown();
+  if (ranks_with_rows(report) > 1) out += '\n' + sentence_of_mean(report);
   return out + remarks_text(report.source.scenario);
 }
 

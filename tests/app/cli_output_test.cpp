@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "sim/format.h"
 #include "sim/report/events.h"
 #include "sim/report/metrics.h"
 #include "sim/report/step_parts.h"
@@ -79,6 +80,33 @@ TEST_CASE("text, CSV and Markdown tell of the same operations as JSON") {
                                         [](const auto& a, const auto& b) { return a.duration < b.duration; });
   CHECK(text.find(longest->id) != std::string::npos);
   CHECK(text.find(sim::bottleneck_sentence(report)) != std::string::npos);
+}
+
+TEST_CASE("of a pipeline, text and Markdown tell each operation once, as the mean of the stages") {
+  const std::vector<std::string> of_stages = {"--pp", "4", "--global-batch", "8", "--micro-batch", "1"};
+  const auto as = [&](const char* format) {
+    std::vector<std::string> more = of_stages;
+    more.insert(more.end(), {"--format", format});
+    return predict_with(more);
+  };
+  const sim::Report report = report_of(json_of(as("json")));
+  const std::string id = "layer.mlp.up.backward_weight";
+  sim::Flops flops;
+  int stages = 0;
+  for (const sim::Row& row : report.rows)
+    if (row.id == id) flops += row.flops, ++stages;
+  REQUIRE(stages == 4);
+  const std::string mean = sim::format(sim::Flops{flops.value / 4});
+  const std::string begin = "| " + id + " |";
+  int told = 0;
+  for (const std::string& line : lines_of(as("md").out))
+    if (line.rfind(begin, 0) == 0) {
+      ++told;
+      CAPTURE(line, mean);
+      CHECK(line.find(mean) != std::string::npos);
+    }
+  CHECK(told == 1);
+  CHECK(as("text").out.find("one rank, the mean of 4 stages") != std::string::npos);
 }
 
 TEST_CASE("a micro-batch alone is the global batch too") {
