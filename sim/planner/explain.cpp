@@ -25,7 +25,8 @@ constexpr std::array<EnumName<Spending>, kSpendings> kSpendingNames{
      {Spending::data_exchange, "data-parallel exchange"},
      {Spending::pipeline_exchange_and_bubble, "pipeline bubble and transfers"},
      {Spending::optimizer, "optimizer"},
-     {Spending::host, "waiting for the host"}}};
+     {Spending::host, "waiting for the host"},
+     {Spending::slowest, "waiting for the slowest"}}};
 
 using Spent = std::array<Seconds, kSpendings>;
 
@@ -151,9 +152,12 @@ Explanation explain(const std::vector<Scenario>& scenarios, const Calibration* c
   for (const Scenario& s : scenarios) {
     const Plan plan = make_plan(s);
     const PricedPlan priced = price_plan(plan, s.hardware, calibration);
-    e.step.push_back(priced.expected.duration);
-    e.memory.push_back(peak_memory(predict(plan, s.hardware, calibration)));
-    spent.push_back(Ledger(plan, priced, last_to_end(plan, priced), interference(s, s.hardware)).spent());
+    const Report report = predict(plan, s.hardware, calibration);
+    e.step.push_back(report.step_time);
+    e.memory.push_back(peak_memory(report));
+    Spent of_step = Ledger(plan, priced, last_to_end(plan, priced), interference(s, s.hardware)).spent();
+    of_step[static_cast<std::size_t>(Spending::slowest)] = report.waiting_for_slowest;
+    spent.push_back(of_step);
   }
   for (std::size_t part = 0; part < kSpendings; ++part) {
     SpendingRow row{static_cast<Spending>(part), {}};

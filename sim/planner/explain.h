@@ -21,9 +21,10 @@ enum class Spending {
   data_exchange,                 // gradients and parameters, where compute waits for them
   pipeline_exchange_and_bubble,  // waiting for other stages
   optimizer,
-  host,  // compute waits for launches and for copies
+  host,     // compute waits for launches and for copies
+  slowest,  // ranks wait for the slowest of them
 };
-inline constexpr int kSpendings = 11;
+inline constexpr int kSpendings = 12;
 std::string_view name(Spending part);  // "matrix products"
 
 struct SpendingRow {

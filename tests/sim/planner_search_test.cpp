@@ -245,6 +245,24 @@ TEST_CASE("what two strategies spend their steps on adds up to the steps") {
   CHECK(e.sentence.find("faster") != std::string::npos);
 }
 
+TEST_CASE("a step of several nodes is explained with what its ranks wait for the slowest of them") {
+  Scenario scenario = candidate(small_space(), 0);
+  scenario.strategy = {};
+  scenario.strategy.data_parallel = 64;
+  scenario.workload.global_batch_size = 64 * scenario.workload.micro_batch_size;
+  const Report report = predict(scenario);
+  REQUIRE(report.waiting_for_slowest.value > 0);
+  const Explanation e = explain({scenario}, nullptr);
+  Seconds sum, waiting;
+  for (const SpendingRow& row : e.rows) {
+    sum += row.seconds[0];
+    if (row.part == Spending::slowest) waiting = row.seconds[0];
+  }
+  CHECK(e.step[0] == report.step_time);
+  CHECK(sum.value == Approx(report.step_time.value).epsilon(1e-9));
+  CHECK(waiting == report.waiting_for_slowest);
+}
+
 TEST_CASE("a count of a search that no integer holds is refused, not converted") {
   SearchResult result;
   result.refused["memory"] = 12;
