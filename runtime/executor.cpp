@@ -140,7 +140,7 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
         throw NoDevice(device.name() + " has no kernel for " + operation.id + " (" +
                        std::string(sim::name(operation.kind)) + " in " +
                        std::string(sim::name(operation.dtype)) +
-                       "); the CPU runs implementation ridgepoint in fp32");
+                       "); `ridgepoint doctor` lists what each device here computes in");
     }
   index_rows();
   pairs_ = sim::always_followed(plan_);
