@@ -1,54 +1,133 @@
 #!/usr/bin/env python3
-"""Decode of the pretrained model here beside llama.cpp's on the same file, threads and cores.
+"""Prompt and decode here beside llama.cpp's, on the same file, threads and cores.
 
     python3 tests/bench/decode.py --gguf FILE [--program build/release/app/ridgepoint]
+    python3 tests/bench/decode.py --gguf FILE --as-1b Q8_0 Q4_0     models of a 1B shape, of random weights, FILE's tokenizer
 
-Needs llama-cpp-python. llama.cpp keeps the weights in the file's 4 bits and reads an eighth of the bytes that fp32 weights
-take; at one sequence, decode is bound by exactly that.
+Needs llama-cpp-python, and gguf for --as-1b. Both programs compute with the weights as the file stores them; at one sequence,
+decode is bound by reading them. Decode: the median of single tokens after a prompt of eight. Prompt: one of 512 tokens.
 """
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
+import tempfile
 import time
 
 PROMPT = "The ridge point of a roofline is"
+PROMPT_TOKENS = 512
+
+# Of Llama 3.2 1B (presets/models/llama-3.2-1b.json); the vocabulary is the tokenizer's.
+WIDTH, INNER, LAYERS, HEADS, KV_HEADS = 2048, 8192, 16, 32, 8
 
 
 def llama_cpp_seconds(gguf, threads, new_tokens):
+    """Seconds of the long prompt, and of each token after the short one."""
     import llama_cpp
-    model = llama_cpp.Llama(gguf, n_ctx=1024, n_threads=threads, n_threads_batch=threads, verbose=False)
-    tokens = model.tokenize(PROMPT.encode())
-    model.eval(tokens)
+    model = llama_cpp.Llama(str(gguf), n_ctx=1024, n_batch=PROMPT_TOKENS, n_threads=threads, n_threads_batch=threads, verbose=False)
+    prompts = []
+    for _ in range(3):
+        model.reset()
+        begin = time.perf_counter()
+        model.eval(list(range(100, 100 + PROMPT_TOKENS)))
+        model.sample(temp=0.0)
+        prompts.append(time.perf_counter() - begin)
+    model.reset()
+    model.eval(model.tokenize(PROMPT.encode()))
     durations = []
     for _ in range(new_tokens):
         begin = time.perf_counter()
         model.eval([model.sample(temp=0.0)])
         durations.append(time.perf_counter() - begin)
-    return durations
+    return min(prompts), statistics.median(durations)
+
+
+def program_tokens(program, model, threads, prompt, new_tokens):
+    lines = subprocess.run(
+        [program, "generate", "--model", str(model), *prompt, "--max-new-tokens", str(new_tokens), "--temperature", "0",
+         "--ignore-eos", "--threads", str(threads), "--stream"],
+        check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [event["seconds"] for event in map(json.loads, lines) if event["event"] == "token"]
 
 
 def program_seconds(program, model, threads, new_tokens):
-    lines = subprocess.run(
-        [program, "generate", "--model", model, "--prompt", PROMPT, "--max-new-tokens", str(new_tokens), "--temperature", "0",
-         "--ignore-eos", "--threads", str(threads), "--stream"],
-        check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    events = [json.loads(line) for line in lines]
-    return [event["seconds"] for event in events if event["event"] == "token"][1:]  # the first is prefill's
+    tokens = ",".join(str(token) for token in range(100, 100 + PROMPT_TOKENS))
+    prompts = [program_tokens(program, model, threads, ["--prompt-tokens", tokens], 1)[0] for _ in range(3)]
+    # The first token's seconds are the prompt's.
+    return min(prompts), statistics.median(program_tokens(program, model, threads, ["--prompt", PROMPT], new_tokens)[1:])
+
+
+def write_1b(source, stored, target):
+    """A Llama of random weights: layers are alike, which changes no time."""
+    import gguf
+    import numpy
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, "llama")
+    vocab = 0
+    for field in reader.fields.values():
+        if not field.name.startswith("tokenizer."):
+            continue
+        value = field.contents()
+        if field.name == "tokenizer.ggml.tokens":
+            vocab = len(value)
+        kind = field.types[0]
+        writer.add_key_value(field.name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    for add, value in ((writer.add_context_length, 1024), (writer.add_embedding_length, WIDTH), (writer.add_block_count, LAYERS),
+                       (writer.add_feed_forward_length, INNER), (writer.add_head_count, HEADS),
+                       (writer.add_head_count_kv, KV_HEADS), (writer.add_layer_norm_rms_eps, 1e-5),
+                       (writer.add_rope_dimension_count, WIDTH // HEADS), (writer.add_rope_freq_base, 5e5),
+                       (writer.add_vocab_size, vocab)):
+        add(value)
+    random, kind = numpy.random.default_rng(1), gguf.GGMLQuantizationType[stored]
+    ones = numpy.ones(WIDTH, numpy.float32)
+    made = {}
+
+    def matrix(name, rows, columns):
+        if (rows, columns) not in made:
+            made[rows, columns] = gguf.quants.quantize((0.02 * random.standard_normal((rows, columns))).astype(numpy.float32), kind)
+        writer.add_tensor(name, made[rows, columns], raw_dtype=kind)
+
+    kv_width = WIDTH // HEADS * KV_HEADS
+    matrix("token_embd.weight", vocab, WIDTH)
+    for layer in range(LAYERS):
+        for name, rows, columns in (("attn_q", WIDTH, WIDTH), ("attn_k", kv_width, WIDTH), ("attn_v", kv_width, WIDTH),
+                                    ("attn_output", WIDTH, WIDTH), ("ffn_gate", INNER, WIDTH), ("ffn_up", INNER, WIDTH),
+                                    ("ffn_down", WIDTH, INNER)):
+            matrix(f"blk.{layer}.{name}.weight", rows, columns)
+        for name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", ones)
+    writer.add_tensor("output_norm.weight", ones)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def compare(name, gguf, arguments):
+    ours = program_seconds(arguments.program, gguf, arguments.threads, arguments.new_tokens)
+    theirs = llama_cpp_seconds(gguf, arguments.threads, arguments.new_tokens)
+    for what, tokens, our, their in zip(("prompt", "decode"), (PROMPT_TOKENS, 1), ours, theirs):
+        print(f"{name:28} {what:7} {tokens / our:9.1f} {tokens / their:10.1f} tokens/s   ratio of times {our / their:.2f}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/release/app/ridgepoint")
     parser.add_argument("--gguf", required=True)
+    parser.add_argument("--as-1b", nargs="+", metavar="TYPE", default=[])
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
-    ours = statistics.median(program_seconds(arguments.program, arguments.gguf, arguments.threads, arguments.new_tokens))
-    print(f"ridgepoint  {1 / ours:8.1f} tokens/s")
-    theirs = statistics.median(llama_cpp_seconds(arguments.gguf, arguments.threads, arguments.new_tokens))
-    print(f"llama.cpp   {1 / theirs:8.1f} tokens/s   ratio of times {ours / theirs:.2f}")
+    print(f"{'':28} {'':7} {'ridgepoint':>9} {'llama.cpp':>10}")
+    if not arguments.as_1b:
+        compare(pathlib.Path(arguments.gguf).stem, arguments.gguf, arguments)
+    for stored in arguments.as_1b:
+        with tempfile.TemporaryDirectory() as folder:
+            gguf = pathlib.Path(folder, f"1b-{stored}.gguf")
+            write_1b(arguments.gguf, stored, gguf)
+            compare(f"1B, {stored}", gguf, arguments)
 
 
 if __name__ == "__main__":
