@@ -82,9 +82,9 @@ class Sampler {
   void time_one(std::size_t i) {
     const SingleOperation& single = operations_[i];
     const sim::Work work = single.work();
-    const auto sample_of = [&](const Timing& timing, sim::Bytes working_set) {
+    const auto sample_of = [&](const Timing& timing) {
       sim::KernelSample sample =
-          sim::kernel_shape(single.operation(), single.bound_variables(), work, working_set);
+          sim::kernel_shape(single.operation(), single.bound_variables(), work, timing.working_set);
       sample.median = {timing.median};
       sample.spread = timing.spread;
       return sample;
@@ -93,8 +93,10 @@ class Sampler {
     const bool both = work.flops / work.memory() < kComputeBoundIntensity &&
                       Stopwatch::uncached_memory(single) <= sampling_.memory;
     std::vector<sim::KernelSample>& timed = new_.emplace_back();
-    timed.push_back(sample_of(stopwatch_.time_cached(single), both ? sampling_.rotation : sim::Bytes{}));
-    if (both) timed.push_back(sample_of(stopwatch_.time_uncached(single), stopwatch_.working_set()));
+    Timing cached = stopwatch_.time_cached(single);
+    if (both) cached.working_set = sampling_.rotation;
+    timed.push_back(sample_of(cached));
+    if (both) timed.push_back(sample_of(stopwatch_.time_uncached(single)));
   }
 
   // What time_one() found of the oldest operation that is not settled yet; of an operation that had samples,

@@ -33,8 +33,10 @@ RunSettings run_settings() {
 
 Timing timing_of(const std::vector<double>& samples) {
   const double median = sim::quantile(samples, 0.5);
-  return {median, *std::min_element(samples.begin(), samples.end()),
-          (sim::quantile(samples, 0.9) - sim::quantile(samples, 0.1)) / median};
+  return {median,
+          *std::min_element(samples.begin(), samples.end()),
+          (sim::quantile(samples, 0.9) - sim::quantile(samples, 0.1)) / median,
+          {}};
 }
 
 }  // namespace
@@ -68,20 +70,41 @@ Timing Stopwatch::time_cached(const SingleOperation& single) {
   double warm_up = 0;
   for (std::size_t turn = 0; turn < bound_.size() && warm_up < length_.seconds; ++turn)
     warm_up += run_once(turn);
-  return repeat(length_.most, 0);
+  if (!device_.can_replay()) return repeat(length_.most, 0);
+  constexpr double kReplay = 5e-4;  // seconds, of which a replay's own start is a hundredth
+  return repeat_in_a_row(runs_of(kReplay, 1), true);
 }
 
 Timing Stopwatch::time_uncached(const SingleOperation& single) {
+  if (device_.can_replay()) {
+    bind(single, {}, arena_.size(), kMostReplayed, false);
+    constexpr double kReplay = 0.01;
+    const std::size_t runs = std::min(runs_of(kReplay, kFewestRepetitions + 1), bound_.size());
+    Timing timing = repeat_in_a_row(runs, true);
+    timing.working_set = operands_size(single) * static_cast<std::int64_t>(runs);
+    return timing;
+  }
   if (cursor_ + uncached_memory(single) > arena_.size()) cursor_ = {};
   bind(single, cursor_, arena_.size() - cursor_, length_.most + 1, false);
   run_once(0);  // wakes the threads and warms the code
-  const Timing timing = repeat(std::min(length_.most, bound_.size() - 1), 1);
+  Timing timing = repeat(std::min(length_.most, bound_.size() - 1), 1);
+  timing.working_set = arena_.size();
   cursor_ += operands_size(single) * static_cast<std::int64_t>(bound_.size());
   return timing;
 }
 
 Timing Stopwatch::time_in_a_row(const SingleOperation& single, std::size_t runs, bool replayed) {
   bind(single, {}, rotation_, kMostCopies, true);
+  return repeat_in_a_row(runs, replayed);
+}
+
+std::size_t Stopwatch::runs_of(double seconds, std::size_t least) {
+  run_once(0);  // code may still be compiled
+  return static_cast<std::size_t>(
+      std::clamp(seconds / run_once(0), static_cast<double>(least), static_cast<double>(kMostReplayed)));
+}
+
+Timing Stopwatch::repeat_in_a_row(std::size_t runs, bool replayed) {
   const RunSettings settings = run_settings();
   const auto run_all = [&] {
     for (std::size_t turn = 0; turn < runs; ++turn) device_.run(bound_[turn % bound_.size()], settings);
@@ -109,6 +132,7 @@ Timing Stopwatch::time_in_a_row(const SingleOperation& single, std::size_t runs,
     sum += stamps[1];
     samples.push_back(stamps[1] / static_cast<double>(runs));
   }
+  if (replayed) device_.drop_captures();
   return timing_of(samples);
 }
 

@@ -20,6 +20,7 @@ inline constexpr sim::Bytes kCachedRotation{64 << 20};
 struct Timing {
   double median = 0, least = 0;  // seconds
   double spread = 0;             // (90th percentile - 10th) / median
+  sim::Bytes working_set;  // of time_uncached(): what it went through before the same operands came again
 };
 
 // How long one operation may be timed, warm-up not counted, and how often.
@@ -36,14 +37,18 @@ class Stopwatch {
   Stopwatch(Device& device, sim::Bytes memory, sim::Bytes rotation, sim::DType stored,
             SampleLength length = {});
 
-  // What time_uncached() goes through before it comes back to the same operands.
+  // What operands may take.
   sim::Bytes working_set() const { return arena_.size(); }
   // What time_uncached() asks of memory.
   static sim::Bytes uncached_memory(const SingleOperation& single);
 
+  // Where the device replays work, these two time runs in a row that are replayed, as those of a step or a
+  // token are: neither a kernel's start nor the look at the clock is a part of it. Elsewhere each run alone.
+  //
   // Operands rotate through `rotation`; each copy has been used before it is timed.
   Timing time_cached(const SingleOperation& single);
-  // Each run has operands that were last touched when the whole arena was gone through since.
+  // Each run has operands that were last touched when the whole arena was gone through since; replayed, when
+  // as many other copies were as the arena holds, at most kMostReplayed.
   Timing time_uncached(const SingleOperation& single);
 
   // Seconds a run where many follow each other without a look at them in between: one by one, or noted once
@@ -54,9 +59,14 @@ class Stopwatch {
   std::vector<double> time_for(const SingleOperation& single, double seconds, const std::stop_token& stop);
 
  private:
+  static constexpr std::size_t kMostReplayed = 128;
+
   double run_once(std::size_t turn, std::size_t in_a_row = 1);  // seconds of one
   std::size_t runs_between_looks(std::size_t first);
   Timing repeat(std::size_t most, std::size_t first);
+  Timing repeat_in_a_row(std::size_t runs, bool replayed);
+  // Of bound_: as many as take so long, from `least` to all that are worth it.
+  std::size_t runs_of(double seconds, std::size_t least);
   void bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most, bool filled);
   void fill(const SingleOperation& single, sim::DType dtype, const BoundOperand& operand);
   void fill_with_template(std::byte* to, std::size_t bytes, sim::DType dtype);
