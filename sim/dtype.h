@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "sim/enum_names.h"
+
 namespace sim {
 
 enum class DType { fp32, tf32, bf16, fp16, fp8, int8, int4, int32, fp64 };
@@ -29,7 +31,8 @@ constexpr std::int64_t bits(DType t) {
   return 0;
 }
 
-std::string_view name(DType t);
-std::optional<DType> dtype_from_name(std::string_view text);
+// Also by the names of PyTorch and Hugging Face, as "bfloat16".
+template <>
+std::optional<DType> from_name<DType>(std::string_view word);
 
 }  // namespace sim

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/foreign_text.h"
 #include "sim/preset_error.h"
 #include "sim/units.h"
@@ -55,17 +56,18 @@ class JsonObject {
   double number(std::string_view key, double otherwise);
   bool boolean(std::string_view key, bool otherwise);
 
-  // One of the words that `parse` knows; `words` lists them for the message.
+  // An enumerator; `words` lists for the message those that are meant.
   template <class Enum>
-  Enum word(std::string_view key, std::optional<Enum> (*parse)(std::string_view), std::string_view words) {
+  Enum word(std::string_view key, std::string_view words) {
     const std::string found = text(key);
-    if (const std::optional<Enum> value = parse(found)) return *value;
+    if (const std::optional<Enum> value = from_name<Enum>(found)) return *value;
     fail(key, "must be one of " + std::string(words) + ", but is \"" + excerpt(found) + "\"");
   }
   template <class Enum>
-  Enum word(std::string_view key, std::optional<Enum> (*parse)(std::string_view), std::string_view words,
-            Enum otherwise) {
-    return has(key) ? word(key, parse, words) : otherwise;
+  Enum word(std::string_view key) {
+    std::string words;
+    for (const std::string_view word : words_of<Enum>()) words.append(words.empty() ? "" : ", ").append(word);
+    return word<Enum>(key, words);
   }
 
   // A quantity under the key `stem` + one of the suffixes, in base units; empty where there is none.

@@ -75,7 +75,7 @@ runtime::BenchSettings settings_of(const BenchFlags& flags) {
     s.kinds.push_back(*kind);
   }
   if (flags.dtype) {
-    const auto dtype = sim::dtype_from_name(*flags.dtype);
+    const auto dtype = sim::from_name<sim::DType>(*flags.dtype);
     if (!dtype)
       throw UsageError(fmt::format("--dtype is fp32, tf32, bf16, fp16 or fp8, not \"{}\"", *flags.dtype));
     s.dtype = *dtype;
@@ -105,7 +105,7 @@ runtime::BenchSettings settings_of(const BenchFlags& flags) {
   s.seconds = flags.seconds.value_or(s.seconds);
   s.decode_model = flags.model.value_or(s.decode_model);
   if (flags.weights) {
-    s.decode_weights = sim::dtype_from_name(*flags.weights);
+    s.decode_weights = sim::from_name<sim::DType>(*flags.weights);
     if (!s.decode_weights)
       throw UsageError(fmt::format("--weights-dtype is int8, fp8 or int4, not \"{}\"", *flags.weights));
   }

@@ -35,7 +35,7 @@ std::vector<runtime::MachineDevice> devices_from_json(const std::string& json) {
     for (const nlohmann::json& entry : parsed.at("devices")) {
       runtime::MachineDevice device{entry.at("device"), entry.at("name"), {}, entry.at("missing")};
       for (const std::string type : entry.at("dtypes"))
-        if (const std::optional<sim::DType> dtype = sim::dtype_from_name(type))
+        if (const std::optional<sim::DType> dtype = sim::from_name<sim::DType>(type))
           device.dtypes.push_back(*dtype);
       devices.push_back(std::move(device));
     }

@@ -86,7 +86,7 @@ std::vector<sim::RecomputeChoice> recomputes(const SearchFlag& flag) {
       flag, "none, selective, full, full:LAYERS, sqrt or operations",
       [](const std::string& text) -> std::optional<sim::RecomputeChoice> {
         const std::size_t colon = text.find(':');
-        const auto recompute = sim::recompute_from_name(text.substr(0, colon));
+        const auto recompute = sim::from_name<sim::Recompute>(text.substr(0, colon));
         std::int64_t interval = 1;
         if (!recompute) return std::nullopt;
         if (colon != std::string::npos &&
@@ -266,14 +266,14 @@ void PlanFlags::add_to(CLI::App& command) {
 
 sim::Objective training_objective(const PlanFlags& flags) {
   if (flags.objective.empty()) return sim::Objective::time;
-  if (const auto objective = sim::objective_from_name(flags.objective)) return *objective;
+  if (const auto objective = sim::from_name<sim::Objective>(flags.objective)) return *objective;
   throw UsageError(
       fmt::format("--objective of training is time, memory, money or energy, not \"{}\"", flags.objective));
 }
 
 sim::ServingObjective serving_objective(const PlanFlags& flags) {
   if (flags.objective.empty()) return sim::ServingObjective::throughput;
-  if (const auto objective = sim::serving_objective_from_name(flags.objective)) return *objective;
+  if (const auto objective = sim::from_name<sim::ServingObjective>(flags.objective)) return *objective;
   throw UsageError(fmt::format(
       "--objective of generation is throughput, latency, money or energy, not \"{}\"", flags.objective));
 }

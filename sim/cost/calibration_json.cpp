@@ -1,7 +1,6 @@
 // A calibration as a file: {"schema_version":1, "device":..., "hardware":{...}, "launch_us":...,
 // "samples":[...]}.
 #include "sim/cost/calibration.h"
-#include "sim/plan/names.h"
 #include "sim/scenario/listed_fields.h"
 #include "sim/scenario/scenario_json.h"
 
@@ -16,9 +15,9 @@ constexpr const char* kTypeNames = "fp32, tf32, bf16, fp16, fp8, int8, int4, fp6
 
 // Dimensions are 0 where a kind has none.
 void fields(auto& v, Like<KernelSample> auto& s) {
-  v.needed_word("kind", s.kind, op_kind_from_name, kKindNames);
-  v.needed_word("dtype", s.dtype, dtype_from_name, kTypeNames);
-  v.word("weights", s.weights, dtype_from_name, kTypeNames);
+  v.needed_word("kind", s.kind, kKindNames);
+  v.needed_word("dtype", s.dtype, kTypeNames);
+  v.word("weights", s.weights, kTypeNames);
   v.needed("flops", s.flops.value);
   v.needed("bytes", s.bytes.value);
   v.needed("median_seconds", s.median.value);
@@ -36,7 +35,7 @@ void fields(auto& v, Like<KernelSample> auto& s) {
 }
 
 void fields(auto& v, Like<CollectiveSample> auto& s) {
-  v.needed_word("kind", s.kind, op_kind_from_name, kKindNames);
+  v.needed_word("kind", s.kind, kKindNames);
   v.needed("ranks", s.ranks);
   v.needed("bytes", s.bytes.value);
   v.needed("median_seconds", s.median.value);
@@ -70,8 +69,8 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   c.residual = {object.number("residual_median"), object.number("residual_p90")};
   if (object.has_value("residuals"))
     for (JsonObject& of_kind : object.objects("residuals")) {
-      const auto kind = of_kind.word<OpKind>("kind", op_kind_from_name, kKindNames);
-      const auto dtype = of_kind.word<DType>("dtype", dtype_from_name, kTypeNames);
+      const auto kind = of_kind.word<OpKind>("kind", kKindNames);
+      const auto dtype = of_kind.word<DType>("dtype", kTypeNames);
       Residual& residual = c.residual_of[{kind, dtype}];
       residual = {of_kind.number("median"), of_kind.number("p90")};
       if (!(residual.median >= 0)) of_kind.fail("median", "must be 0 or more");

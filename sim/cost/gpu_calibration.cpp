@@ -6,27 +6,9 @@
 #include <cmath>
 
 #include "sim/cost/network.h"
-#include "sim/enum_names.h"
 
 namespace sim {
 namespace {
-
-constexpr std::array<EnumName<MeasuredKernel>, 6> kKernelNames{{
-    {MeasuredKernel::matmul, "matmul"},
-    {MeasuredKernel::attention_prefill, "attention_prefill"},
-    {MeasuredKernel::attention_decode, "attention_decode"},
-    {MeasuredKernel::attention_forward, "attention_forward"},
-    {MeasuredKernel::attention_backward, "attention_backward"},
-    {MeasuredKernel::attention_forward_backward, "attention_forward_backward"},
-}};
-
-constexpr std::array<EnumName<CollectiveOperation>, 5> kOperationNames{{
-    {CollectiveOperation::all_reduce, "all_reduce"},
-    {CollectiveOperation::all_gather, "all_gather"},
-    {CollectiveOperation::reduce_scatter, "reduce_scatter"},
-    {CollectiveOperation::all_to_all, "all_to_all"},
-    {CollectiveOperation::send_receive, "send_receive"},
-}};
 
 // How far software that no table names lies from the table of another, about the 90th percentile over the
 // published tables with their software's names taken away: products of one A100 by two engines (0.13);
@@ -186,13 +168,6 @@ CurvesAround around(const GpuCalibration& gpu, const CollectiveShape& shape, boo
 }
 
 }  // namespace
-
-std::string_view name(MeasuredKernel kernel) {
-  return name_in(kKernelNames, kernel);
-}
-std::string_view name(CollectiveOperation operation) {
-  return name_in(kOperationNames, operation);
-}
 
 double bus_factor(CollectiveOperation operation, int ranks) {
   const BusShare share = bus_share(operation, ranks);

@@ -12,6 +12,7 @@
 
 #include "sim/cost/ratio_grid.h"
 #include "sim/dtype.h"
+#include "sim/enum_names.h"
 #include "sim/plan/kinds.h"
 #include "sim/scenario/hardware.h"
 #include "sim/units.h"
@@ -27,9 +28,6 @@ enum class MeasuredKernel {
   attention_backward,
   attention_forward_backward,
 };
-std::string_view name(MeasuredKernel kernel);
-
-std::string_view name(CollectiveOperation operation);
 
 // Bytes that pass a rank's link for each byte of the message (nccl-tests, PERFORMANCE.md): of all-gather and
 // reduce-scatter the message is the gathered tensor.

@@ -12,18 +12,6 @@ namespace {
 
 constexpr double kHundredth = 0.01;  // grids hold hundredths of a natural logarithm
 
-std::optional<MeasuredKernel> kernel_from_name(std::string_view text) {
-  for (int i = 0; i <= static_cast<int>(MeasuredKernel::attention_forward_backward); ++i)
-    if (name(static_cast<MeasuredKernel>(i)) == text) return static_cast<MeasuredKernel>(i);
-  return std::nullopt;
-}
-
-std::optional<CollectiveOperation> operation_from_name(std::string_view text) {
-  for (int i = 0; i <= static_cast<int>(CollectiveOperation::send_receive); ++i)
-    if (name(static_cast<CollectiveOperation>(i)) == text) return static_cast<CollectiveOperation>(i);
-  return std::nullopt;
-}
-
 std::vector<double> numbers(JsonObject& object, const std::string& key) {
   const Json& array = object.at(key);
   std::vector<double> values;
@@ -84,12 +72,9 @@ void skip_provenance(JsonObject& object) {
 
 KernelTable kernel_from(JsonObject object) {
   KernelTable table;
-  table.kernel =
-      object.word<MeasuredKernel>("kernel", kernel_from_name,
-                                  "matmul, attention_prefill, attention_decode, attention_forward, "
-                                  "attention_backward, attention_forward_backward");
+  table.kernel = object.word<MeasuredKernel>("kernel");
   table.software = object.text("software");
-  table.dtype = object.word<DType>("dtype", dtype_from_name, "bf16, fp8");
+  table.dtype = object.word<DType>("dtype", "bf16, fp8");
   table.only_where_named = object.boolean("only_where_named", false);
   table.between_nodes_factor = object.number("between_nodes_factor", 1);
   if (!(table.between_nodes_factor > 0)) object.fail("between_nodes_factor", "must be above 0");
@@ -107,8 +92,7 @@ KernelTable kernel_from(JsonObject object) {
 
 CollectiveCurve curve_from(JsonObject object) {
   CollectiveCurve curve;
-  curve.operation = object.word<CollectiveOperation>(
-      "operation", operation_from_name, "all_reduce, all_gather, reduce_scatter, all_to_all, send_receive");
+  curve.operation = object.word<CollectiveOperation>("operation");
   curve.software = object.text("software");
   curve.nodes = object.small_integer("nodes", 1);
   curve.ranks = object.small_integer("ranks", 1);

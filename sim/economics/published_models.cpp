@@ -47,10 +47,6 @@ class Row {
 
 }  // namespace
 
-std::string_view name(QualityMeasure measure) {
-  return measure == QualityMeasure::commonsense ? "commonsense reasoning" : "MMLU";
-}
-
 std::vector<PublishedModel> published_models_from_csv(std::string_view csv, const std::string& file) {
   const CsvTable table = csv_from_text(csv, file);
   if (!std::equal(table.header.begin(), table.header.end(), kColumns.begin(), kColumns.end())) {

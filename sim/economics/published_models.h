@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
+
 namespace sim {
 
 // Scores of base models, in percent.
@@ -12,8 +14,9 @@ enum class QualityMeasure {
   commonsense,  // mean over PIQA, SIQA, HellaSwag, WinoGrande, ARC, OpenBookQA, CommonsenseQA (Llama 2's)
   mmlu,         // 5-shot
 };
+template <>
+inline constexpr std::array<std::string_view, 2> kOtherWords<QualityMeasure>{"commonsense reasoning", "MMLU"};
 inline constexpr int kQualityMeasures = 2;
-std::string_view name(QualityMeasure measure);
 
 struct PublishedModel {
   std::string name;    // "Llama 2 70B"

@@ -1,8 +1,5 @@
 #include "sim/plan/kinds.h"
 
-#include "sim/enum_names.h"
-#include "sim/plan/names.h"
-
 namespace sim {
 namespace {
 
@@ -127,46 +124,46 @@ constexpr Operands gated_backward{out(R::dgate_up, 2 * matrix), in(R::dout, matr
 constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // Where ranks divide the vocabulary, each writes the rows of its own tokens, positions added, and zeros for
 // the rest; gradients of positions are taken from all rows.
-{K::embedding, "embedding", F::embeddings, D::forward, C::streamed,
+{K::embedding, F::embeddings, D::forward, C::streamed,
  {out(R::out, row_vectors), in(R::tokens, rows), in(R::weight, vocab * hidden).touching(row_vectors),
   maybe(in(R::position_weight, at_least(kv_length * hidden)).touching(query_length * hidden)),
   maybe(in(R::positions, batch)),
   maybe(in(R::weight_scales, vocab * scale_groups).touching(rows * scale_groups))},
  elementwise(row_vectors)},
-{K::embedding_backward, "embedding_backward", F::embeddings, D::backward, C::streamed,
+{K::embedding_backward, F::embeddings, D::backward, C::streamed,
  {sum(R::dweight, vocab * hidden).touching(row_vectors),
   maybe(sum(R::dposition_weight, at_least(kv_length * hidden)).touching(query_length * hidden)),
   in(R::dout, row_vectors), in(R::tokens, rows)},
  elementwise(row_vectors)},
 
 // ---- Norms. Operation::scalar is epsilon.
-{K::layernorm, "layernorm", F::norms, D::forward, C::streamed,
+{K::layernorm, F::norms, D::forward, C::streamed,
  {out(R::out, row_vectors), maybe(out(R::mean, rows)), maybe(out(R::rstd, rows)), in(R::inp, row_vectors),
   maybe(in(R::weight, hidden)), maybe(in(R::bias, hidden))},
  elementwise(8 * row_vectors)},  // mean 1, variance 3, normalise 2, gain and bias 2
-{K::layernorm_backward, "layernorm_backward", F::norms, D::backward, C::streamed,
+{K::layernorm_backward, F::norms, D::backward, C::streamed,
  {sum(R::dinp, row_vectors), maybe(sum(R::dweight, hidden)), maybe(sum(R::dbias, hidden)), in(R::dout, row_vectors),
   in(R::inp, row_vectors), maybe(in(R::weight, hidden)), in(R::mean, rows), in(R::rstd, rows)},
  elementwise(15 * row_vectors)},  // two means 5, dinp 5, dweight and dbias 3, the normalised input again 2
-{K::rmsnorm, "rmsnorm", F::norms, D::forward, C::streamed,
+{K::rmsnorm, F::norms, D::forward, C::streamed,
  {out(R::out, row_vectors), maybe(out(R::rstd, rows)), in(R::inp, row_vectors), in(R::weight, hidden)},
  elementwise(4 * row_vectors)},  // mean of squares 2, normalise 1, gain 1
-{K::rmsnorm_backward, "rmsnorm_backward", F::norms, D::backward, C::streamed,
+{K::rmsnorm_backward, F::norms, D::backward, C::streamed,
  {sum(R::dinp, row_vectors), maybe(sum(R::dweight, hidden)), in(R::dout, row_vectors), in(R::inp, row_vectors),
   in(R::weight, hidden), in(R::rstd, rows)},
  elementwise(10 * row_vectors)},  // one mean 3, dinp 4, dweight 2, the normalised input again 1
 
 // ---- Matrix products: out (rows M, cols N), weight (N, inner K). The residual may be the result. Weights in fewer than 16 bits
 // have scales, and some have zeros, (N, scale_groups): one for each run of columns of a row.
-{K::matmul, "matmul", F::products, D::forward, C::product,
+{K::matmul, F::products, D::forward, C::product,
  {out(R::out, matrix), in(R::inp, rows * inner), in(R::weight, cols * inner), maybe(in(R::bias, cols)),
   maybe(in(R::residual, matrix)), maybe(in(R::weight_scales, cols * scale_groups)),
   maybe(in(R::weight_zeros, cols * scale_groups))},
  dense},
-{K::matmul_backward_input, "matmul_backward_input", F::products, D::input_gradient, C::product,
+{K::matmul_backward_input, F::products, D::input_gradient, C::product,
  {out(R::dinp, rows * inner), in(R::dout, matrix), in(R::weight, cols * inner)},
  dense},
-{K::matmul_backward_weight, "matmul_backward_weight", F::products, D::weight_gradient, C::product,
+{K::matmul_backward_weight, F::products, D::weight_gradient, C::product,
  {sum(R::dweight, cols * inner), maybe(sum(R::dbias, cols)), in(R::dout, matrix), in(R::inp, rows * inner)},
  dense},
 
@@ -174,39 +171,39 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // are stored one after the other: out (M, N), weight (groups, N, K), bias (groups, N). How many rows a group has
 // follows from the experts chosen for all tokens, where the rank chose for all of its rows, and is even without
 // them. Operation::scalar is the share of rows that is no padding and no excess of the busiest rank; 0: all.
-{K::grouped_matmul, "grouped_matmul", F::products, D::forward, C::grouped_product,
+{K::grouped_matmul, F::products, D::forward, C::grouped_product,
  {out(R::out, matrix), in(R::inp, rows * inner),
   in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner), maybe(in(R::bias, groups * cols)),
   choice,
   maybe(in(R::weight_scales, groups * cols * scale_groups).touching(hit_experts * cols * scale_groups)),
   maybe(in(R::weight_zeros, groups * cols * scale_groups).touching(hit_experts * cols * scale_groups))},
  by_expert},
-{K::grouped_matmul_backward_input, "grouped_matmul_backward_input", F::products, D::input_gradient,
+{K::grouped_matmul_backward_input, F::products, D::input_gradient,
  C::grouped_product,
  {out(R::dinp, rows * inner), in(R::dout, matrix),
   in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner), choice},
  by_expert},
-{K::grouped_matmul_backward_weight, "grouped_matmul_backward_weight", F::products, D::weight_gradient,
+{K::grouped_matmul_backward_weight, F::products, D::weight_gradient,
  C::grouped_product,
  {sum(R::dweight, groups * cols * inner), maybe(sum(R::dbias, groups * cols)), in(R::dout, matrix),
   in(R::inp, rows * inner), choice},
  by_expert},
 // For each row `chosen` of the experts, and their weights.
-{K::route, "route", F::elementwise, D::forward, C::streamed,
+{K::route, F::elementwise, D::forward, C::streamed,
  {out(R::weights, rows * chosen), out(R::indices, rows * chosen), in(R::logits, rows * experts),
   maybe(in(R::bias, experts))},
  elementwise(rows * experts * softmax_and_choice)},  // softmax 4, and a comparison for each of the chosen
-{K::route_backward, "route_backward", F::elementwise, D::backward, C::streamed,
+{K::route_backward, F::elementwise, D::backward, C::streamed,
  {out(R::dlogits, rows * experts), in(R::dweights, rows * chosen), in(R::weights, rows * chosen),
   in(R::indices, rows * chosen), in(R::logits, rows * experts), maybe(sum(R::dbias, experts)),
   maybe(in(R::bias, experts))},
  elementwise(4 * rows * experts)},
 // Each row once for each of its experts, ordered by expert, which makes `inner` rows with the places that
 // stay empty; the sum of these rows. Weights (rows, chosen) go with them as weights of rows (inner), or back.
-{K::permute, "permute", F::elementwise, D::any, C::scattered,
+{K::permute, F::elementwise, D::any, C::scattered,
  {out(R::out, inner * cols), in(R::inp, matrix), in(R::indices, rows * chosen), maybe(out(R::row_weights, inner)),
   maybe(in(R::weights, rows * chosen))}},
-{K::unpermute, "unpermute", F::elementwise, D::any, C::scattered,
+{K::unpermute, F::elementwise, D::any, C::scattered,
  {out(R::out, matrix), in(R::inp, inner * cols), in(R::indices, rows * chosen),
   maybe(out(R::weights, rows * chosen)), maybe(in(R::row_weights, inner))},
  elementwise(inner * cols)},
@@ -215,31 +212,31 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // Dims::window is how many keys a query sees, 0: all; Dims::chunk how long the segments are within which it
 // sees those before it, 0: there are none. Sinks are a learned score of each head that takes part in the softmax
 // of every row and has no value. RMSNorm of queries and keys; values are copied.
-{K::qk_norm, "qk_norm", F::norms, D::forward, C::streamed,
+{K::qk_norm, F::norms, D::forward, C::streamed,
  {out(R::out, qkv_size).touching(queries_and_keys), maybe(out(R::rstd, tokens * query_key_heads)),
   in(R::inp, qkv_size).touching(queries_and_keys), maybe(in(R::weight))},
  elementwise(4 * queries_and_keys)},
-{K::qk_norm_backward, "qk_norm_backward", F::norms, D::backward, C::streamed,
+{K::qk_norm_backward, F::norms, D::backward, C::streamed,
  {sum(R::dqkv, qkv_size).touching(queries_and_keys), maybe(sum(R::dweight)),
   in(R::inp, qkv_size).touching(queries_and_keys), maybe(in(R::weight)), in(R::rstd, tokens * query_key_heads)},
  elementwise(10 * queries_and_keys)},
 // Values stay; a row of the table for each position.
-{K::rope, "rope", F::elementwise, D::forward, C::streamed,
+{K::rope, F::elementwise, D::forward, C::streamed,
  {sum(R::qkv, qkv_size).touching(queries_and_keys),
   in(R::table, at_least(kv_length * head_dim)).touching(query_length * head_dim), maybe(in(R::positions, batch))},
  elementwise(3 * queries_and_keys)},  // 6 for each pair of elements
-{K::rope_backward, "rope_backward", F::elementwise, D::backward, C::streamed,
+{K::rope_backward, F::elementwise, D::backward, C::streamed,
  {sum(R::dqkv, qkv_size).touching(queries_and_keys),
   in(R::table, at_least(kv_length * head_dim)).touching(query_length * head_dim)},
  elementwise(3 * queries_and_keys)},
 // all_kv: keys and values of all ranks of a context-parallel group (batch, kv_length, 2 kv_heads head_dim).
 // The queries are then two segments of the sequence, one from each end, so that every rank sees as many
 // pairs; dkv is of all ranks, and dqkv takes the queries' part alone.
-{K::attention_flash, "attention_flash", F::attention, D::forward, C::flash_attention,
+{K::attention_flash, F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), maybe(out(R::lse, row_sums)), in(R::qkv, qkv_size), maybe(in(R::all_kv, of_all)),
   maybe(in(R::sinks, heads))},
  tensor_cores(visible)},
-{K::attention_flash_backward, "attention_flash_backward", F::attention, D::backward, C::flash_attention,
+{K::attention_flash_backward, F::attention, D::backward, C::flash_attention,
  {out(R::dqkv, qkv_size), in(R::dout, query_size), in(R::qkv, qkv_size), in(R::out, query_size),
   in(R::lse, row_sums), maybe(in(R::all_kv, of_all)), maybe(out(R::dkv, of_all)), maybe(in(R::sinks, heads)),
   maybe(sum(R::dsinks, heads))},
@@ -248,26 +245,26 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // and behind all rows of it a copy of the one rotary key (rows, rope_dim) for each head. The cache is (batch, tokens,
 // rank + rope_dim): while decoding it is one key of head_dim for all heads, and its first value_dim columns are the
 // value. inp is then the queries by the keys' up-projection; of q the rotated part is read.
-{K::rope_latent, "rope_latent", F::elementwise, D::forward, C::streamed,
+{K::rope_latent, F::elementwise, D::forward, C::streamed,
  {sum(R::q, query_size).touching(rotary), sum(R::key, tokens * rope_dim),
   maybe(sum(R::kv, head_kv).touching(rotary).passing(0, 1)),
   in(R::table, at_least(kv_length * rope_dim)).touching(query_length * rope_dim), maybe(in(R::positions, batch))},
  elementwise(3 * tokens * heads_and_key * rope_dim)},  // 6 for each pair of elements
-{K::rope_latent_backward, "rope_latent_backward", F::elementwise, D::backward, C::streamed,
+{K::rope_latent_backward, F::elementwise, D::backward, C::streamed,
  {sum(R::dq, query_size).touching(rotary), out(R::dkey, tokens * rope_dim), in(R::dkv, head_kv).touching(rotary),
   in(R::table, at_least(kv_length * rope_dim)).touching(query_length * rope_dim)},
  elementwise(3 * tokens * heads_and_key * rope_dim)},
-{K::attention_latent, "attention_latent", F::attention, D::forward, C::flash_attention,
+{K::attention_latent, F::attention, D::forward, C::flash_attention,
  {out(R::out, values_size), maybe(out(R::lse, row_sums)), in(R::q, query_size), in(R::kv, head_kv)},
  tensor_cores(visible_latent)},  // scores by head_dim, values by value_dim
-{K::attention_latent_backward, "attention_latent_backward", F::attention, D::backward, C::flash_attention,
+{K::attention_latent_backward, F::attention, D::backward, C::flash_attention,
  {out(R::dq, query_size), out(R::dkv, head_kv), in(R::dout, values_size), in(R::q, query_size), in(R::kv, head_kv),
   in(R::out, values_size), in(R::lse, row_sums)},
  tensor_cores(2.5 * visible_latent, 2 * visible_latent)},
-{K::latent_append, "latent_append", F::attention, D::forward, C::streamed,
+{K::latent_append, F::attention, D::forward, C::streamed,
  {sum(R::cache, at_least(cache_size)).touching(tokens * head_dim).passing(0, 1), in(R::latent, tokens * latent_dim),
   in(R::key, tokens * rope_dim), in(R::positions, batch), maybe(in(R::block_table, at_least(batch)))}},
-{K::attention_latent_cached, "attention_latent_cached", F::attention, D::forward, C::latent_cached_attention,
+{K::attention_latent_cached, F::attention, D::forward, C::latent_cached_attention,
  {out(R::out, values_size), in(R::inp, values_size), in(R::q).touching(rotary),
   in(R::cache, at_least(cache_size)).touching(batch * kv_length * head_dim), in(R::positions, batch),
   maybe(in(R::block_table, at_least(batch)))},
@@ -276,27 +273,27 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // head_dim): its own in qkv, or another's, of which only its queries are then read. With two segments from both
 // ends of the sequence, half of the pairs see each other, whatever rank they are of. Operation::scalar is how
 // many steps the keys have come.
-{K::attention_partial, "attention_partial", F::attention, D::forward, C::flash_attention,
+{K::attention_partial, F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), out(R::lse, row_sums), in(R::qkv, qkv_size).touching(query_size, R::other_kv),
   maybe(in(R::other_kv, own_kv))},
  tensor_cores(visible)},
-{K::attention_partial_backward, "attention_partial_backward", F::attention, D::backward, C::flash_attention,
+{K::attention_partial_backward, F::attention, D::backward, C::flash_attention,
  {sum(R::dqkv, qkv_size).touching(query_size, R::other_kv), maybe(out(R::dkv, own_kv)), in(R::dout, query_size),
   in(R::qkv, qkv_size).touching(query_size, R::other_kv), in(R::out, query_size), in(R::lse, row_sums),
   maybe(in(R::other_kv, own_kv))},
  tensor_cores(2.5 * visible, 2 * visible)},
 // Two parts of the keys: two weights a row; scale, scale and add.
-{K::attention_merge, "attention_merge", F::attention, D::forward, C::streamed,
+{K::attention_merge, F::attention, D::forward, C::streamed,
  {sum(R::out, query_size), sum(R::lse, row_sums), in(R::part, query_size), in(R::part_lse, row_sums)},
  elementwise(3 * query_size)},
 // Writes scores, softmax rewrites them, products read them. With dropout on the probabilities its mask and
 // what it leaves of them are kept beside them. Computes what the mask then hides.
-{K::attention_standard, "attention_standard", F::attention, D::forward, C::standard_attention,
+{K::attention_standard, F::attention, D::forward, C::standard_attention,
  {out(R::out, query_size), out(R::probabilities, scores).passing(2, 2),  // softmax in place; product or dropout
   in(R::qkv, qkv_size), maybe(out(R::mask, scores)), maybe(out(R::dropped, scores).passing(1, 1)),
   maybe(in(R::sinks, heads))},
  tensor_cores(square, visible)},
-{K::attention_standard_backward, "attention_standard_backward", F::attention, D::backward, C::standard_attention,
+{K::attention_standard_backward, F::attention, D::backward, C::standard_attention,
  {out(R::dqkv, qkv_size),
   out(R::dprobabilities, scores).passing(3, 2).passing_beside(R::dropped, 4, 3),  // product, [dropout], softmax,
   in(R::dout, query_size), in(R::qkv, qkv_size),                                  // two products
@@ -306,11 +303,11 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // A cache is (batch, kv_heads, tokens, head_dim). With a block table it is (batch * blocks, kv_heads, tokens
 // of a block, head_dim), and the table (batch, blocks) says which block holds a sequence's next tokens. With
 // scales (2, kv_heads), of keys, then of values, it is in fp8 (e4m3): what is stored is divided by its head's.
-{K::kv_append, "kv_append", F::attention, D::forward, C::streamed,
+{K::kv_append, F::attention, D::forward, C::streamed,
  {sum(R::k_cache, at_least(cache_size)).touching(kept).passing(0, 1),
   sum(R::v_cache, at_least(cache_size)).touching(kept).passing(0, 1), in(R::qkv, qkv_size).touching(2 * kept),
   in(R::positions, batch), maybe(in(R::block_table, at_least(batch))), maybe(in(R::scales, 2 * kv_heads))}},
-{K::attention_cached, "attention_cached", F::attention, D::forward, C::cached_attention,
+{K::attention_cached, F::attention, D::forward, C::cached_attention,
  {out(R::out, query_size), in(R::qkv, qkv_size).touching(query_size),
   in(R::k_cache, at_least(cache_size)).touching(seen), in(R::v_cache, at_least(cache_size)).touching(seen),
   in(R::positions, batch), maybe(in(R::block_table, at_least(batch))), maybe(in(R::scales, 2 * kv_heads)),
@@ -321,182 +318,182 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // head_dim), x, B and C (scan_columns), a time step a head. Head weights are three of each head: the time step's bias, the
 // decay's logarithm, the skip. With a history or states the positions say where a sequence's new tokens begin. The projection's
 // gradient is written in parts, the norm's first.
-{K::causal_conv, "causal_conv", F::elementwise, D::forward, C::streamed,
+{K::causal_conv, F::elementwise, D::forward, C::streamed,
  {out(R::out, convolved), in(R::projected, projection).touching(convolved), in(R::weight, scan_columns * taps),
   maybe(in(R::bias, scan_columns)), maybe(sum(R::history, batch * earlier_taps * scan_columns)),
   maybe(in(R::positions, batch))},
  elementwise(convolved * taps_and_gate)},
-{K::causal_conv_backward, "causal_conv_backward", F::elementwise, D::backward, C::streamed,
+{K::causal_conv_backward, F::elementwise, D::backward, C::streamed,
  {sum(R::dprojected, projection).touching(convolved).passing(0, 1), sum(R::dweight, scan_columns * taps),
   maybe(sum(R::dbias, scan_columns)), in(R::dout, convolved), in(R::projected, projection).touching(convolved),
   in(R::weight, scan_columns * taps), maybe(in(R::bias, scan_columns))},
  elementwise(3 * convolved * taps_and_gate)},  // forward again, inputs' and weights' gradients
-{K::selective_scan, "selective_scan", F::scans, D::forward, C::scan,
+{K::selective_scan, F::scans, D::forward, C::scan,
  {out(R::out, scanned), in(R::xbc, convolved), in(R::projected, projection).touching(time_steps),
   in(R::head_weights, 3 * Product(heads)),
   maybe(sum(R::states, batch * heads * Measure::states * head_dim)), maybe(in(R::positions, batch))},
  tensor_cores(tokens * scan_work)},
-{K::selective_scan_backward, "selective_scan_backward", F::scans, D::backward, C::scan,
+{K::selective_scan_backward, F::scans, D::backward, C::scan,
  {out(R::dxbc, convolved), sum(R::dprojected, projection).touching(time_steps).passing(0, 1),
   sum(R::dhead_weights, 3 * Product(heads)), in(R::dout, scanned), in(R::xbc, convolved),
   in(R::projected, projection).touching(time_steps), in(R::head_weights, 3 * Product(heads)),
   out(R::chunk_states).passing(1, 1)},
  tensor_cores(tokens * scan_backward_work, 2 * tokens * scan_work)},
-{K::gated_norm, "gated_norm", F::norms, D::forward, C::streamed,
+{K::gated_norm, F::norms, D::forward, C::streamed,
  {out(R::out, scanned), maybe(out(R::rstd, rows * groups)), in(R::inp, scanned),
   in(R::projected, projection).touching(scanned), in(R::weight, heads * head_dim)},
  elementwise(10 * scanned)},  // gate 6, mean of squares 2, normalise 1, gain 1
-{K::gated_norm_backward, "gated_norm_backward", F::norms, D::backward, C::streamed,
+{K::gated_norm_backward, F::norms, D::backward, C::streamed,
  {out(R::dinp, scanned), out(R::dprojected, projection).touching(scanned), sum(R::dweight, heads * head_dim),
   in(R::dout, scanned), in(R::inp, scanned), in(R::projected, projection).touching(scanned),
   in(R::weight, heads * head_dim), in(R::rstd, rows * groups)},
  elementwise(26 * scanned)},  // as RMSNorm's 10, the gate twice, its slope 4
 
 // ---- Elements of (rows, cols). dinp may be dout.
-{K::gelu, "gelu", F::elementwise, D::forward, C::streamed, activation,
+{K::gelu, F::elementwise, D::forward, C::streamed, activation,
  elementwise(9 * matrix)},  // tanh form: the cubic 5, tanh 1, the rest 3
-{K::gelu_backward, "gelu_backward", F::elementwise, D::backward, C::streamed, activation_backward,
+{K::gelu_backward, F::elementwise, D::backward, C::streamed, activation_backward,
  elementwise(18 * matrix)},
-{K::relu, "relu", F::elementwise, D::forward, C::streamed, activation, elementwise(matrix)},
-{K::relu_backward, "relu_backward", F::elementwise, D::backward, C::streamed, activation_backward,
+{K::relu, F::elementwise, D::forward, C::streamed, activation, elementwise(matrix)},
+{K::relu_backward, F::elementwise, D::backward, C::streamed, activation_backward,
  elementwise(matrix)},
-{K::squared_relu, "squared_relu", F::elementwise, D::forward, C::streamed, ungated, elementwise(2 * matrix)},
-{K::squared_relu_backward, "squared_relu_backward", F::elementwise, D::backward, C::streamed, ungated_backward,
+{K::squared_relu, F::elementwise, D::forward, C::streamed, ungated, elementwise(2 * matrix)},
+{K::squared_relu_backward, F::elementwise, D::backward, C::streamed, ungated_backward,
  elementwise(3 * matrix)},
 // By the error function: an error function 8, its slope an exponential more.
-{K::gelu_exact, "gelu_exact", F::elementwise, D::forward, C::streamed, activation, elementwise(12 * matrix)},
-{K::gelu_exact_backward, "gelu_exact_backward", F::elementwise, D::backward, C::streamed, activation_backward,
+{K::gelu_exact, F::elementwise, D::forward, C::streamed, activation, elementwise(12 * matrix)},
+{K::gelu_exact_backward, F::elementwise, D::backward, C::streamed, activation_backward,
  elementwise(18 * matrix)},
 // With experts each row is multiplied by its weight.
-{K::swiglu, "swiglu", F::elementwise, D::forward, C::streamed, gated,
+{K::swiglu, F::elementwise, D::forward, C::streamed, gated,
  elementwise(6 * matrix)},  // sigmoid 4, two products
-{K::swiglu_backward, "swiglu_backward", F::elementwise, D::backward, C::streamed, gated_backward,
+{K::swiglu_backward, F::elementwise, D::backward, C::streamed, gated_backward,
  elementwise(12 * matrix)},
-{K::geglu, "geglu", F::elementwise, D::forward, C::streamed, gated, elementwise(10 * matrix)},
-{K::geglu_backward, "geglu_backward", F::elementwise, D::backward, C::streamed, gated_backward,
+{K::geglu, F::elementwise, D::forward, C::streamed, gated, elementwise(10 * matrix)},
+{K::geglu_backward, F::elementwise, D::backward, C::streamed, gated_backward,
  elementwise(20 * matrix)},
-{K::clamped_swiglu, "clamped_swiglu", F::elementwise, D::forward, C::streamed, gated,
+{K::clamped_swiglu, F::elementwise, D::forward, C::streamed, gated,
  elementwise(10 * matrix)},  // as swiglu, two clamps, a scale and a sum more
-{K::clamped_swiglu_backward, "clamped_swiglu_backward", F::elementwise, D::backward, C::streamed, gated_backward,
+{K::clamped_swiglu_backward, F::elementwise, D::backward, C::streamed, gated_backward,
  elementwise(18 * matrix)},
 // Rows of experts times their weights, where no activation does it: out may be inp.
-{K::weigh_rows, "weigh_rows", F::elementwise, D::forward, C::streamed,
+{K::weigh_rows, F::elementwise, D::forward, C::streamed,
  {out(R::out, matrix), in(R::inp, matrix), in(R::row_weights, rows)}, elementwise(matrix)},
-{K::weigh_rows_backward, "weigh_rows_backward", F::elementwise, D::backward, C::streamed,
+{K::weigh_rows_backward, F::elementwise, D::backward, C::streamed,
  {out(R::dinp, matrix), in(R::dout, matrix), in(R::inp, matrix), in(R::row_weights, rows), out(R::drow_weights, rows)},
  elementwise(3 * matrix)},
 // a + b + bias; with neither, a copy.
-{K::add, "add", F::elementwise, D::any, C::streamed,
+{K::add, F::elementwise, D::any, C::streamed,
  {out(R::out, matrix), in(R::a, matrix), maybe(in(R::b, matrix)), maybe(in(R::bias, cols))},
  elementwise(matrix)},
 // Between a matrix and `cols` columns of wider rows, `inner` wide, from Dims::first_column on; Operation::scalar is
 // what the values are multiplied by. Added to the columns; read from them.
-{K::add_columns, "add_columns", F::elementwise, D::any, C::streamed,
+{K::add_columns, F::elementwise, D::any, C::streamed,
  {sum(R::out, rows * inner).touching(matrix), in(R::inp, matrix)}, elementwise(2 * matrix)},
-{K::take_columns, "take_columns", F::elementwise, D::any, C::streamed,
+{K::take_columns, F::elementwise, D::any, C::streamed,
  {out(R::out, matrix), in(R::inp, rows * inner).touching(matrix)}, elementwise(matrix)},
 // Bias first, then mask and scale.
-{K::dropout, "dropout", F::elementwise, D::forward, C::streamed,
+{K::dropout, F::elementwise, D::forward, C::streamed,
  {out(R::out, matrix), out(R::mask, matrix), in(R::inp, matrix), maybe(in(R::bias, cols))},
  elementwise(2 * matrix)},
-{K::dropout_backward, "dropout_backward", F::elementwise, D::backward, C::streamed,
+{K::dropout_backward, F::elementwise, D::backward, C::streamed,
  {out(R::dinp, matrix), in(R::dout, matrix), in(R::mask, matrix)},
  elementwise(2 * matrix)},
-{K::gather_last, "gather_last", F::elementwise, D::forward, C::streamed,
+{K::gather_last, F::elementwise, D::forward, C::streamed,
  {out(R::out, batch * cols), in(R::inp, matrix).touching(batch * cols)}},
 // To fp8: the largest becomes Operation::scalar, 448 in e4m3, 57344 in e5m2. Absolute value and maximum; scale
 // and rounding. The scale must be known before it is used.
-{K::quantise, "quantise", F::elementwise, D::any, C::streamed,
+{K::quantise, F::elementwise, D::any, C::streamed,
  {out(R::out, at_least(one)), in(R::inp, at_least(one)).passing(2, 0)},
  on_each(4, R::inp)},
 // Weights in fewer bits as the type that they are multiplied in; their scales may be in fewer bits, too.
-{K::dequantise, "dequantise", F::elementwise, D::any, C::streamed,
+{K::dequantise, F::elementwise, D::any, C::streamed,
  {out(R::out, at_least(one)), in(R::weight, at_least(one)), in(R::scale1, at_least(one)), maybe(in(R::scale2))},
  on_each(2, R::out)},
-{K::zero, "zero", F::elementwise, D::any, C::streamed, {{out(R::buffer)}, 1}},
+{K::zero, F::elementwise, D::any, C::streamed, {{out(R::buffer)}, 1}},
 
 // ---- The loss, of (rows, vocab). Where ranks divide the vocabulary: each row's maximum, sum of exponentials
 // below it and target's logit on this rank; from those of all ranks the loss follows. Logits become their
 // gradient, scaled by Operation::scalar: 1 / tokens of a step.
-{K::cross_entropy_statistics, "cross_entropy_statistics", F::loss, D::forward, C::streamed,
+{K::cross_entropy_statistics, F::loss, D::forward, C::streamed,
  {out(R::statistics, 3 * rows), in(R::logits, rows * vocab), in(R::targets, rows)},
  elementwise(4 * rows * vocab)},  // maximum 1, exponential 2, sum 1
-{K::cross_entropy, "cross_entropy", F::loss, D::any, C::streamed,
+{K::cross_entropy, F::loss, D::any, C::streamed,
  {sum(R::logits, rows * vocab), out(R::losses, rows), in(R::targets, rows),
   maybe(in(R::statistics, at_least(3 * rows)))},
  elementwise(6 * rows * vocab)},  // maximum 1, exponential 2, sum 1, gradient 2
-{K::sample, "sample", F::sampling, D::forward, C::streamed,
+{K::sample, F::sampling, D::forward, C::streamed,
  {out(R::tokens, rows), in(R::logits, rows * vocab)},
  elementwise(3 * rows * vocab)},  // scale, maximum or exponential and sum
 
 // ---- The optimizer, of any number of tensors. The norm is a sum of squares (each times Operation::scalar; 0:
 // once), then beside it the norm and what gradients are scaled by.
-{K::squared_norm, "squared_norm", F::optimizer, D::any, C::streamed,
+{K::squared_norm, F::optimizer, D::any, C::streamed,
  {{sum(R::norm), in(R::gradient)}, 1}, on_each(2, R::gradient)},
-{K::clip_scale, "clip_scale", F::optimizer, D::any, C::streamed, {sum(R::norm, Product(3))},
+{K::clip_scale, F::optimizer, D::any, C::streamed, {sum(R::norm, Product(3))},
  elementwise(Product(3))},
 // Gradients in fp16 over what the loss was multiplied by; found: whether any is no number.
-{K::unscale, "unscale", F::optimizer, D::any, C::streamed,
+{K::unscale, F::optimizer, D::any, C::streamed,
  {{sum(R::found), sum(R::gradient)}, 1}, on_each(2, R::gradient)},  // a product, a comparison
 // The host waits for its value.
-{K::host_read, "host_read", F::optimizer, D::any, C::streamed, {in(R::buffer, at_least(one))}},
+{K::host_read, F::optimizer, D::any, C::streamed, {in(R::buffer, at_least(one))}},
 // With a master copy the parameter is only written. Clip 1, moments 3 + 4, corrections 2, root and division 3,
 // decay and step 4.
-{K::adamw, "adamw", F::optimizer, D::any, C::streamed,
+{K::adamw, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), sum(R::moment2), maybe(sum(R::master))}, 5},
  on_each(17, R::parameter)},
 // Besides, of each moment: two products, absolute value and maximum, rounding.
-{K::adamw_8bit, "adamw_8bit", F::optimizer, D::any, C::streamed,
+{K::adamw_8bit, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), sum(R::moment2), sum(R::scale1), sum(R::scale2),
    maybe(sum(R::master))}, 7},
  on_each(27, R::parameter)},
 // A gradient's sums over rows and columns come before the sizes of the updates that they scale, and these and the
 // parameter's size before the step. Clip 1, square 1, two sums 2, root of their product 3, size of the step 3, step 4.
-{K::adafactor, "adafactor", F::optimizer, D::any, C::streamed,
+{K::adafactor, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter).passing(2, 1).passing_beside(R::master, 0, 1), in(R::gradient).passing(3, 0),
    sum(R::row_moment), maybe(sum(R::column_moment)), maybe(sum(R::master).passing(2, 1))}, 5},
  on_each(14, R::parameter)},
-{K::sgd, "sgd", F::optimizer, D::any, C::streamed,
+{K::sgd, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), maybe(sum(R::master))}, 4},
  on_each(7, R::parameter)},  // clip 1, momentum 2, decay and step 4
-{K::lion, "lion", F::optimizer, D::any, C::streamed,
+{K::lion, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), maybe(sum(R::master))}, 4},
  on_each(12, R::parameter)},  // clip 1, what the sign is of 3, sign 1, moment 3, decay and step 4
-{K::muon_momentum, "muon_momentum", F::optimizer, D::any, C::streamed,
+{K::muon_momentum, F::optimizer, D::any, C::streamed,
  {{in(R::norm), out(R::update), in(R::gradient), sum(R::moment1)}, 3},
  on_each(5, R::update)},  // clip 1, momentum 2, Nesterov's step 2
 // Newton-Schulz iterations of `groups` matrices (rows, cols): each reads X twice and writes it once.
-{K::orthogonalise, "orthogonalise", F::optimizer, D::any, C::newton_schulz,
+{K::orthogonalise, F::optimizer, D::any, C::newton_schulz,
  {sum(R::update, groups * rows * cols).passing(2 * kNewtonSchulzIterations, kNewtonSchulzIterations)},
  tensor_cores(groups * newton_schulz, {})},
-{K::apply_update, "apply_update", F::optimizer, D::any, C::streamed,
+{K::apply_update, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::update), maybe(sum(R::master))}, 3},
  on_each(4, R::parameter)},  // decay and step
 
 // ---- Between the device's memory and the host's; any number of pairs.
-{K::copy_to_host, "copy_to_host", F::copies, D::any, C::streamed, {{out(R::host), in(R::device)}, 2}},
-{K::copy_from_host, "copy_from_host", F::copies, D::any, C::streamed, {{out(R::device), in(R::host)}, 2}},
+{K::copy_to_host, F::copies, D::any, C::streamed, {{out(R::host), in(R::device)}, 2}},
+{K::copy_from_host, F::copies, D::any, C::streamed, {{out(R::device), in(R::host)}, 2}},
 
 // ---- Collectives over Operation::group; several buffers, or pairs, are one message. send and receive: with
 // the program that Action::peer names. A shard that is summed into keeps what it holds.
-{K::all_reduce, "all_reduce", F::communication, D::any, C::network,
+{K::all_reduce, F::communication, D::any, C::network,
  {{sum(R::buffer)}, 1}, on_each(1, R::buffer), CollectiveOperation::all_reduce},
-{K::reduce_scatter, "reduce_scatter", F::communication, D::any, C::network,
+{K::reduce_scatter, F::communication, D::any, C::network,
  {{sum(R::shard), in(R::buffer)}, 2}, on_each(1, R::buffer), CollectiveOperation::reduce_scatter},
-{K::all_gather, "all_gather", F::communication, D::any, C::network,
+{K::all_gather, F::communication, D::any, C::network,
  {{out(R::buffer), in(R::shard)}, 2}, {}, CollectiveOperation::all_gather},
 // {groups, experts, chosen, chosen_groups} where copies of tokens are exchanged, one for each of a token's
 // `chosen` experts, which lie in at most `chosen_groups` of the experts' groups, and where one copy crosses to
 // each node, whose ranks pass it on; zero where each copy goes straight to its rank. heads, kv_heads and
 // head_dim where context-parallel ranks exchange rows of all heads for all rows of some.
-{K::all_to_all, "all_to_all", F::communication, D::any, C::network,
+{K::all_to_all, F::communication, D::any, C::network,
  {{out(R::out), in(R::inp)}, 2}, {}, CollectiveOperation::all_to_all},
 // To the next rank of a ring, from the one before.
-{K::exchange, "exchange", F::communication, D::any, C::network,
+{K::exchange, F::communication, D::any, C::network,
  {{out(R::out), in(R::inp)}, 2}, {}, CollectiveOperation::send_receive},
-{K::send, "send", F::communication, D::any, C::network,
+{K::send, F::communication, D::any, C::network,
  {in(R::buffer, at_least(one))}, {}, CollectiveOperation::send_receive},
-{K::receive, "receive", F::communication, D::any, C::network,
+{K::receive, F::communication, D::any, C::network,
  {out(R::buffer, at_least(one))}, {}, CollectiveOperation::send_receive},
 }};
 // clang-format on
@@ -505,128 +502,12 @@ namespace {
 
 constexpr bool rows_are_in_order() {
   for (std::size_t i = 0; i < kOpKinds; ++i)
-    if (kKinds[i].kind != static_cast<OpKind>(i) || kKinds[i].name.empty()) return false;
+    if (kKinds[i].kind != static_cast<OpKind>(i)) return false;
   return true;
 }
 static_assert(rows_are_in_order(), "each kind has its row, in the order of OpKind");
 
-constexpr std::array<EnumName<Family>, 11> kFamilies{{{Family::products, "matrix products"},
-                                                      {Family::attention, "attention"},
-                                                      {Family::scans, "scans of states"},
-                                                      {Family::norms, "norms"},
-                                                      {Family::embeddings, "embeddings"},
-                                                      {Family::loss, "the loss"},
-                                                      {Family::sampling, "sampling"},
-                                                      {Family::optimizer, "the optimizer"},
-                                                      {Family::copies, "copies to and from the host"},
-                                                      {Family::communication, "communication"},
-                                                      {Family::elementwise, "element-wise operations"}}};
-
-// In the order of Role.
-constexpr std::string_view kRoles[] = {"none",
-                                       "out",
-                                       "inp",
-                                       "dout",
-                                       "dinp",
-                                       "weight",
-                                       "dweight",
-                                       "weight_scales",
-                                       "weight_zeros",
-                                       "bias",
-                                       "dbias",
-                                       "residual",
-                                       "tokens",
-                                       "positions",
-                                       "position_weight",
-                                       "dposition_weight",
-                                       "mean",
-                                       "rstd",
-                                       "weights",
-                                       "dweights",
-                                       "row_weights",
-                                       "drow_weights",
-                                       "indices",
-                                       "logits",
-                                       "dlogits",
-                                       "table",
-                                       "block_table",
-                                       "qkv",
-                                       "dqkv",
-                                       "q",
-                                       "dq",
-                                       "key",
-                                       "dkey",
-                                       "kv",
-                                       "dkv",
-                                       "all_kv",
-                                       "other_kv",
-                                       "lse",
-                                       "latent",
-                                       "cache",
-                                       "k_cache",
-                                       "v_cache",
-                                       "scales",
-                                       "part",
-                                       "part_lse",
-                                       "probabilities",
-                                       "dprobabilities",
-                                       "mask",
-                                       "dropped",
-                                       "sinks",
-                                       "dsinks",
-                                       "gate_up",
-                                       "dgate_up",
-                                       "a",
-                                       "b",
-                                       "projected",
-                                       "dprojected",
-                                       "xbc",
-                                       "dxbc",
-                                       "head_weights",
-                                       "dhead_weights",
-                                       "history",
-                                       "states",
-                                       "chunk_states",
-                                       "targets",
-                                       "losses",
-                                       "statistics",
-                                       "norm",
-                                       "found",
-                                       "gradient",
-                                       "parameter",
-                                       "update",
-                                       "moment1",
-                                       "moment2",
-                                       "scale1",
-                                       "scale2",
-                                       "row_moment",
-                                       "column_moment",
-                                       "master",
-                                       "buffer",
-                                       "shard",
-                                       "host",
-                                       "device"};
-static_assert(std::size(kRoles) == static_cast<std::size_t>(Role::device) + 1);
-
 }  // namespace
-
-std::string_view name(OpKind kind) {
-  return info(kind).name;
-}
-
-std::optional<OpKind> op_kind_from_name(std::string_view text) {
-  for (const KindInfo& kind : kKinds)
-    if (kind.name == text) return kind.kind;
-  return std::nullopt;
-}
-
-std::string_view name(Family family) {
-  return name_in(kFamilies, family);
-}
-
-std::string_view name(Role role) {
-  return kRoles[static_cast<std::size_t>(role)];
-}
 
 Factors factors(OpKind product) {
   Role found[2] = {};

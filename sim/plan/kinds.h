@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "sim/enum_names.h"
 #include "sim/plan/measure.h"
 
 namespace sim {
@@ -77,7 +78,12 @@ enum class Family : std::uint8_t {
   communication,
   elementwise
 };
-std::string_view name(Family family);
+// clang-format off
+template <>
+inline constexpr std::array<std::string_view, 11> kOtherWords<Family>{
+    "matrix products", "attention", "scans of states", "norms", "embeddings", "the loss", "sampling",
+    "the optimizer", "copies to and from the host", "communication", "element-wise operations"};
+// clang-format on
 
 // The part of a pass that a kind belongs to. Backward products are two: of the input, of the weight.
 enum class Direction : std::uint8_t { forward, backward, input_gradient, weight_gradient, any };
@@ -157,7 +163,6 @@ struct Arithmetic {
 
 struct KindInfo {
   OpKind kind;
-  std::string_view name;
   Family family;
   Direction direction;
   Curve curve;
@@ -171,9 +176,6 @@ extern const std::array<KindInfo, kOpKinds> kKinds;
 inline const KindInfo& info(OpKind kind) {
   return kKinds[static_cast<std::size_t>(kind)];
 }
-
-std::string_view name(OpKind kind);
-std::string_view name(Role role);
 
 // The place of the role's first operand in an operation's list; -1 where the kind has no such role.
 inline int index_of(OpKind kind, Role role) {

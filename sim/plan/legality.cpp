@@ -541,7 +541,7 @@ class Checker {
     const auto types = compute_types();
     std::vector<std::string_view> has;
     std::ranges::copy_if(types, std::back_inserter(has), [&](std::string_view type) {
-      return h.has_peak_for(dtype_from_name(type).value_or(w.dtype));
+      return h.has_peak_for(from_name<DType>(type).value_or(w.dtype));
     });
     const std::string type(name(w.dtype));
     add("workload.dtype", "is " + type + ", but hardware " + h.name + " has no " + type +

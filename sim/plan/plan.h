@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/plan/operation.h"
 #include "sim/scenario/scenario.h"
 
@@ -30,7 +31,6 @@ enum class BufferClass {
   input
 };
 inline constexpr int kBufferClasses = 8;
-std::string_view name(BufferClass c);
 
 enum class Lifetime {
   plan,       // exists before the first action and after the last
@@ -93,7 +93,6 @@ struct Block {
 };
 
 enum class Phase { forward, recompute, backward, optimizer, prefill, decode };
-std::string_view name(Phase phase);
 
 // Sends run beside compute and the other collectives; a receive is in the stream that needs what it brings.
 // Copies to the host's memory and from it run beside each other, and the host computes beside all.
@@ -144,7 +143,6 @@ enum class Axis : std::uint8_t {
   directions,      // the two stages that hold the same chunks (DualPipe)
   tied_embedding,  // first and last stage, which hold one table
 };
-std::string_view name(Axis axis);
 
 // Ranks that communicate: `size` of them, at distances of `stride`; where other groups lie in between, in
 // `outer_size` runs of equal length at distances of `outer_stride`.

@@ -7,26 +7,11 @@
 
 #include "sim/cost/predict.h"
 #include "sim/cost/priced_plan.h"
-#include "sim/enum_names.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 
 namespace sim {
 namespace {
-
-constexpr std::array<EnumName<Spending>, kSpendings> kSpendingNames{
-    {{Spending::matrix_products, "matrix products"},
-     {Spending::attention, "attention"},
-     {Spending::other_compute, "other compute"},
-     {Spending::recomputation, "recomputation"},
-     {Spending::tensor_exchange, "tensor-parallel exchange"},
-     {Spending::context_exchange, "context-parallel exchange"},
-     {Spending::expert_exchange, "expert-parallel exchange"},
-     {Spending::data_exchange, "data-parallel exchange"},
-     {Spending::pipeline_exchange_and_bubble, "pipeline bubble and transfers"},
-     {Spending::optimizer, "optimizer"},
-     {Spending::host, "waiting for the host"},
-     {Spending::slowest, "waiting for the slowest"}}};
 
 using Spent = std::array<Seconds, kSpendings>;
 
@@ -141,10 +126,6 @@ std::string sentence_of(const Explanation& e) {
 }
 
 }  // namespace
-
-std::string_view name(Spending part) {
-  return name_in(kSpendingNames, part);
-}
 
 Explanation explain(const std::vector<Scenario>& scenarios, const Calibration* calibration) {
   Explanation e;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/cost/calibration.h"
+#include "sim/enum_names.h"
 #include "sim/scenario/scenario.h"
 #include "sim/units.h"
 
@@ -25,7 +26,13 @@ enum class Spending {
   slowest,  // ranks wait for the slowest of them
 };
 inline constexpr int kSpendings = 12;
-std::string_view name(Spending part);  // "matrix products"
+// clang-format off
+template <>
+inline constexpr std::array<std::string_view, kSpendings> kOtherWords<Spending>{
+    "matrix products", "attention", "other compute", "recomputation", "tensor-parallel exchange",
+    "context-parallel exchange", "expert-parallel exchange", "data-parallel exchange",
+    "pipeline bubble and transfers", "optimizer", "waiting for the host", "waiting for the slowest"};
+// clang-format on
 
 struct SpendingRow {
   Spending part{};

@@ -14,7 +14,6 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/enum_names.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/candidate_walk.h"
 #include "sim/planner/collector.h"
@@ -127,19 +126,7 @@ class SharedSearch {
   std::exception_ptr failure_;
 };
 
-constexpr std::array<EnumName<Objective>, kObjectives> kObjectiveNames{{{Objective::time, "time"},
-                                                                        {Objective::memory, "memory"},
-                                                                        {Objective::money, "money"},
-                                                                        {Objective::energy, "energy"}}};
-
 }  // namespace
-
-std::string_view name(Objective objective) {
-  return name_in(kObjectiveNames, objective);
-}
-std::optional<Objective> objective_from_name(std::string_view text) {
-  return value_in(kObjectiveNames, text);
-}
 
 std::vector<Problem> problems(const Constraints& c) {
   std::vector<Problem> found = problems_of_limits(c);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/estimate.h"
 #include "sim/planner/search_space.h"
@@ -40,8 +41,6 @@ std::vector<Problem> problems(const Constraints& constraints);
 
 enum class Objective { time, memory, money, energy };
 inline constexpr int kObjectives = 4;
-std::string_view name(Objective objective);
-std::optional<Objective> objective_from_name(std::string_view text);
 
 // A candidate with what follows from its estimate.
 struct Candidate {

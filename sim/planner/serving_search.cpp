@@ -10,7 +10,6 @@
 
 #include "sim/cost/iteration_cost.h"
 #include "sim/cost/static_batch.h"
-#include "sim/enum_names.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/search_parts.h"
 #include "sim/serving/engine_limits.h"
@@ -296,20 +295,7 @@ class ServingSearch {
   ServingResult result_;
 };
 
-constexpr std::array<EnumName<ServingObjective>, kServingObjectives> kObjectiveNames{
-    {{ServingObjective::throughput, "throughput"},
-     {ServingObjective::latency, "latency"},
-     {ServingObjective::money, "money"},
-     {ServingObjective::energy, "energy"}}};
-
 }  // namespace
-
-std::string_view name(ServingObjective objective) {
-  return name_in(kObjectiveNames, objective);
-}
-std::optional<ServingObjective> serving_objective_from_name(std::string_view text) {
-  return value_in(kObjectiveNames, text);
-}
 
 double cost(const ServingCandidate& c, ServingObjective objective) {
   switch (objective) {

@@ -13,6 +13,7 @@
 
 #include "sim/cost/calibration.h"
 #include "sim/cost/iteration.h"
+#include "sim/enum_names.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/search.h"
 #include "sim/scenario/scenario.h"
@@ -77,8 +78,6 @@ std::vector<Problem> problems(const ServingConstraints& constraints);
 
 enum class ServingObjective { throughput, latency, money, energy };
 inline constexpr int kServingObjectives = 4;
-std::string_view name(ServingObjective objective);
-std::optional<ServingObjective> serving_objective_from_name(std::string_view text);
 
 struct ServingCandidate {
   std::int64_t index = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "sim/plan/names.h"
 #include "sim/report/report_json.h"
 
 namespace sim {
@@ -21,7 +20,7 @@ void fields(auto& v, Like<CheckpointEvent> auto& e) {
 
 void fields(auto& v, Like<TimelineSlot> auto& slot) {
   v.needed("stage", slot.stage);
-  v.needed_word("phase", slot.phase, phase_from_name, kPhases);
+  v.needed("phase", slot.phase);
   v("inputs", slot.inputs);
   v("weights", slot.weights);
   v.needed("micro_batch", slot.micro_batch);
@@ -40,7 +39,7 @@ void fields(auto& v, Like<RankTimelineEvent> auto& e) {
 
 void fields(auto& v, Like<OperationName> auto& name) {
   v.needed("id", name.id);
-  v.needed_word("phase", name.phase, phase_from_name, kPhases);
+  v.needed("phase", name.phase);
 }
 
 void fields(auto& v, Like<OperationSpan> auto& span) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/report/report.h"
 
 namespace sim {
@@ -17,10 +18,12 @@ enum class FlopsConvention {
   torchtitan,    // 6 (all parameters - embedding) + 12 L a d s; a tied head goes with the embedding
   all_parameters,  // 6 x all parameters, embedding tables too, + 12 L a d s (PaLM's and nanoGPT's formula)
 };
+template <>
+inline constexpr std::array<std::string_view, 5> kOtherWords<FlopsConvention>{
+    "6N", "6N + full attention", "6N + causal attention", "torchtitan", "6 x all parameters"};
 inline constexpr int kFlopsConventions = 5;
 // Executed FLOPs are never fewer than those of the first and the third; the others count what nobody
 // computes.
-std::string_view name(FlopsConvention c);
 Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c);
 
 // Each is 0 where the report does not hold what it follows from.

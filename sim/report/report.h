@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/plan.h"
 #include "sim/report/slowdown.h"
@@ -26,12 +27,6 @@ enum class Bound {
   host,    // its memory and the link to it
   bubble,  // waiting until another pipeline stage has sent
 };
-std::string_view name(ReportKind kind);
-std::string_view name(Provenance provenance);
-std::string_view name(Bound bound);
-std::optional<ReportKind> report_kind_from_name(std::string_view text);
-std::optional<Provenance> provenance_from_name(std::string_view text);
-std::optional<Bound> bound_from_name(std::string_view text);
 
 // Where a report comes from; enough of the scenario for every metric.
 struct Source {

@@ -1,6 +1,5 @@
 #include "sim/report/report_json.h"
 
-#include "sim/plan/names.h"
 #include "sim/scenario/scenario_json.h"
 
 namespace sim {
@@ -41,7 +40,7 @@ std::string written(const Json& json, int indent) {
 
 Source source_from(JsonObject& object) {
   Source s;
-  s.kind = object.word("kind", report_kind_from_name, "predicted, measured, recorded");
+  s.kind = object.word<ReportKind>("kind");
   s.scenario = scenario_from(object.object("scenario"));
   s.device = object.text("device");
   s.date = object.text("date");
@@ -72,9 +71,9 @@ Json json_of(const Source& s) {
 
 void fields(auto& v, Like<Row> auto& r) {
   v.needed("id", r.id);
-  v.needed_word("phase", r.phase, phase_from_name, kPhases);
+  v.needed("phase", r.phase);
   v("rank", r.rank);
-  v.needed_word("kind", r.kind, op_kind_from_name, "the kinds of operations of a plan");
+  v.needed_word("kind", r.kind, "the kinds of operations of a plan");
   v.needed("count", r.count);
   v.needed("start_seconds", r.start.value);
   v.needed("duration_seconds", r.duration.value);
@@ -84,9 +83,8 @@ void fields(auto& v, Like<Row> auto& r) {
   v.needed("model_flops", r.model_flops.value);
   v.needed("memory_bytes", r.memory.value);
   v.needed("network_bytes", r.network.value);
-  v.needed_word("bound", r.bound, bound_from_name, "compute, memory, launch, network, host, bubble");
-  v.needed_word("provenance", r.provenance, provenance_from_name,
-                "measured, calibrated, interpolated, datasheet");
+  v.needed("bound", r.bound);
+  v.needed("provenance", r.provenance);
   v.unless_zero("fused_into", r.fused_into);
 }
 

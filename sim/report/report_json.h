@@ -15,8 +15,6 @@ Json json_of(const Source& source);
 Json json_of(const Row& row);
 Json json_of(const MemoryTimePoint& point);
 
-inline constexpr std::string_view kPhases = "forward, recompute, backward, optimizer, prefill, decode";
-
 // Counts and bytes: 8 PiB, and as many runs; sums of such numbers stay inside 64 bits.
 inline constexpr LegalNumbers kReportNumbers{
     .least_count = 0, .most_count = std::int64_t{1} << 53, .words = "must be from 0 to 2^53"};

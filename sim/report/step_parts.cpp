@@ -5,21 +5,11 @@
 #include <map>
 #include <utility>
 
-#include "sim/enum_names.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 
 namespace sim {
 namespace {
-
-constexpr std::array<EnumName<StepPart>, kStepParts> kNames{{{StepPart::compute, "compute"},
-                                                             {StepPart::memory, "memory"},
-                                                             {StepPart::launch, "launch"},
-                                                             {StepPart::host, "host"},
-                                                             {StepPart::network, "exposed communication"},
-                                                             {StepPart::bubble, "pipeline bubble"},
-                                                             {StepPart::slowest, "waiting for the slowest"},
-                                                             {StepPart::other, "between operations"}}};
 
 // For a row that compute waits for. Exchanges are apart: they may run beside compute.
 StepPart part_of(const Row& row) {
@@ -130,10 +120,6 @@ FamilyTotal longest_family(const Report& report, StepPart part) {
 }
 
 }  // namespace
-
-std::string_view name(StepPart part) {
-  return name_in(kNames, part);
-}
 
 StepParts step_parts(const Report& report, std::optional<std::int32_t> rank) {
   const std::map<std::int32_t, RankRows> ranks = rows_by_rank(report);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/report/report.h"
 
 namespace sim {
@@ -24,8 +25,16 @@ enum class StepPart {
   slowest,  // all ranks wait for the slowest
   other     // what no row accounts for
 };
+template <>
+inline constexpr std::array<std::string_view, 8> kOtherWords<StepPart>{"compute",
+                                                                       "memory",
+                                                                       "launch",
+                                                                       "host",
+                                                                       "exposed communication",
+                                                                       "pipeline bubble",
+                                                                       "waiting for the slowest",
+                                                                       "between operations"};
 inline constexpr std::size_t kStepParts = 8;
-std::string_view name(StepPart part);
 
 struct StepParts {
   std::array<Seconds, kStepParts> seconds{};
@@ -36,9 +45,9 @@ struct StepParts {
 };
 
 // For one rank that has rows, or the mean over all that have. Rows of operations count as long as they took.
-// Exchanges count by what of them is exposed (Row::exposed). Of those whose rows do not say it counts what the
-// rest of the step has room for, on no stage a larger part than on the one with the least room. What a stage
-// of a pipeline has left is bubble. Zero where nothing has been priced or measured.
+// Exchanges count by what of them is exposed (Row::exposed). Of those whose rows do not say it counts what
+// the rest of the step has room for, on no stage a larger part than on the one with the least room. What a
+// stage of a pipeline has left is bubble. Zero where nothing has been priced or measured.
 StepParts step_parts(const Report& report, std::optional<std::int32_t> rank = {});
 
 // The parts that are not 0, largest first.

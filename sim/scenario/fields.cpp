@@ -80,7 +80,7 @@ bool read(const std::string& text, FieldUnit unit, T& value) {
     value = split(text);
     return true;
   } else {
-    const std::optional<T> found = from_word<T>(text);
+    const std::optional<T> found = from_name<T>(text);
     if (found) value = *found;
     return found.has_value();
   }

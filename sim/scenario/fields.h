@@ -52,26 +52,6 @@ enum class FieldSearch {
 using FieldWords = std::span<const std::string_view> (*)();
 using FieldApplies = bool (*)(const Scenario&);
 
-// The words of an enumeration, in its order.
-template <class Enum>
-std::span<const std::string_view> words_of() {
-  static const std::vector<std::string_view> words = [] {
-    std::vector<std::string_view> all;
-    for (int i = 0; name(static_cast<Enum>(i)) != "unknown"; ++i) all.push_back(name(static_cast<Enum>(i)));
-    return all;
-  }();
-  return words;
-}
-// Types have names beside those that files are written with.
-template <class Enum>
-std::optional<Enum> from_word(std::string_view text) {
-  if constexpr (std::is_same_v<Enum, DType>) return dtype_from_name(text);
-  const auto words = words_of<Enum>();
-  const auto found = std::find(words.begin(), words.end(), text);
-  if (found == words.end()) return std::nullopt;
-  return static_cast<Enum>(found - words.begin());
-}
-
 template <class Part, class T>
 struct Field {
   using Value = T;

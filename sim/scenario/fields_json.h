@@ -37,7 +37,7 @@ void read_field(JsonObject& object, const Row& row, T& value) {
   } else if (object.has(key)) {
     const std::string text = object.text(key);
     const auto words = row.words();
-    const std::optional<T> found = from_word<T>(text);
+    const std::optional<T> found = from_name<T>(text);
     if (!found || std::ranges::find(words, name(*found)) == words.end())
       object.fail(key, "must be " + listed(words) + ", but is \"" + excerpt(text) + "\"");
     value = *found;

@@ -50,7 +50,7 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
   const auto read_scaling = [&m](JsonObject rope) {
     const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";  // "type" before 4.43
     const std::string type = rope.text(key, "default");
-    const auto kind = rope_scaling_from_name(type);
+    const auto kind = from_name<RopeScaling::Kind>(type);
     if (!kind) rope.fail(key, "must be one of default, linear, llama3, yarn, but is \"" + type + "\"");
     m.rope_scaling.kind = *kind;
     if (*kind != RopeScaling::Kind::none) m.rope_scaling.factor = rope.number("factor");

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/enum_names.h"
 #include "sim/scenario/memory_profile.h"
 #include "sim/scenario/serving_implementation.h"
 #include "sim/units.h"
@@ -14,8 +15,6 @@
 namespace sim {
 
 enum class AttentionKind { flash, standard };
-std::string_view name(AttentionKind kind);
-std::optional<AttentionKind> attention_kind_from_name(std::string_view text);
 
 // Passes over memory that make fp8 operands of products, bytes an element: reads for the largest magnitude,
 // the cast, and the transposes that Hopper's products need.

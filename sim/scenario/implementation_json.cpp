@@ -1,6 +1,5 @@
 #include <array>
 
-#include "sim/enum_names.h"
 #include "sim/scenario/fields_json.h"
 #include "sim/scenario/listed_fields.h"
 #include "sim/scenario/memory_profile_json.h"
@@ -8,14 +7,6 @@
 
 namespace sim {
 namespace {
-
-constexpr std::array<EnumName<DecodeAttention>, 2> kDecodeAttentions{
-    {{DecodeAttention::tabulated, "tabulated"}, {DecodeAttention::block_per_head, "block_per_head"}}};
-constexpr std::array<EnumName<Batching>, 3> kBatchings{{{Batching::static_batch, "static"},
-                                                        {Batching::prefill_first, "prefill_first"},
-                                                        {Batching::mixed, "mixed"}}};
-constexpr std::array<EnumName<CacheShareOf>, 2> kCacheShares{
-    {{CacheShareOf::free_memory, "free_memory"}, {CacheShareOf::total_memory, "total_memory"}}};
 
 void check(JsonObject serving, const ServingImplementation& s) {
   if (!(s.cache_share > 0 && s.cache_share <= 1))
@@ -67,7 +58,7 @@ void fields(auto& v, Like<DataParallelProfile> auto& p) {
   v("overlaps_sharded_reduction", p.overlaps_sharded_reduction);
   v("overlaps_gather", p.overlaps_gather);
   v("reduces_whole", p.reduces_whole);
-  v.word("reduction_dtype", p.reduction_dtype, dtype_from_name, "fp32, bf16, fp16, fp8");
+  v.word("reduction_dtype", p.reduction_dtype, "fp32, bf16, fp16, fp8");
   v("bucket_mib", p.bucket_mib);
   v("gather_copy_passes", p.gather_copy_passes);
   v("reduction_copy_passes", p.reduction_copy_passes);
@@ -122,7 +113,7 @@ void fields(auto& v, Like<ServingImplementation> auto& p) {
   v("expert_kernels", p.expert_kernels);
   v("kernel_time", p.kernel_time);
   v("gap", p.gap);
-  v.word("decode_attention", p.decode_attention, decode_attention_from_name, "tabulated, block_per_head");
+  v("decode_attention", p.decode_attention);
   v("decode_attention_efficiency", p.decode_attention_efficiency);
   v("decode_attention_latency", p.decode_attention_latency);
   v("attends_to_whole_cache", p.attends_to_whole_cache);
@@ -148,12 +139,12 @@ void fields(auto& v, Like<ServingImplementation> auto& p) {
   v("pipeline_tokens", p.pipeline_tokens);
   v("pipeline_chunk", p.pipeline_chunk);
   v("stage_overhead", p.stage_overhead);
-  v.word("cache_share_of", p.cache_share_of, cache_share_from_name, "free_memory, total_memory");
+  v("cache_share_of", p.cache_share_of);
   v("cache_share", p.cache_share);
   v("reserved", p.reserved);
   v("kv_block", p.kv_block);
   v("fp8_cache_with_fp8_weights", p.fp8_cache_with_fp8_weights);
-  v.word("batching", p.batching, batching_from_name, "static, prefill_first, mixed");
+  v("batching", p.batching);
   v("chunks_prompts", p.chunks_prompts);
   v("reserves_output", p.reserves_output);
   v("max_sequences", p.max_sequences);
@@ -189,25 +180,6 @@ void fields(auto& v, Like<Implementation> auto& p) {
   v("pipeline", p.pipeline);
   v("memory", p.memory);
   v("usual", p.usual);
-}
-
-std::string_view name(DecodeAttention kind) {
-  return name_in(kDecodeAttentions, kind);
-}
-std::string_view name(Batching batching) {
-  return name_in(kBatchings, batching);
-}
-std::string_view name(CacheShareOf of) {
-  return name_in(kCacheShares, of);
-}
-std::optional<DecodeAttention> decode_attention_from_name(std::string_view text) {
-  return value_in(kDecodeAttentions, text);
-}
-std::optional<Batching> batching_from_name(std::string_view text) {
-  return value_in(kBatchings, text);
-}
-std::optional<CacheShareOf> cache_share_from_name(std::string_view text) {
-  return value_in(kCacheShares, text);
 }
 
 Implementation implementation_from(JsonObject object, const std::string& name) {

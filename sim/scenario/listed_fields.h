@@ -48,21 +48,18 @@ class FieldReader {
   void unless_zero(const char* key, T& x) {  // not written where it is 0 or empty
     (*this)(key, x);
   }
-  // Enumerators, by the words that `parse` knows.
+  // An enumerator of which some are meant, that `words` lists for the message.
   template <class Enum>
-  void word(const char* key, Enum& x, std::optional<Enum> (*parse)(std::string_view),
-            std::string_view words) {
-    x = object_.word(key, parse, words, x);
+  void word(const char* key, Enum& x, std::string_view words) {
+    if (object_.has(key)) needed_word(key, x, words);
   }
   template <class Enum>
-  void word(const char* key, std::optional<Enum>& x, std::optional<Enum> (*parse)(std::string_view),
-            std::string_view words) {
-    if (object_.has_value(key)) x = object_.word(key, parse, words);
+  void word(const char* key, std::optional<Enum>& x, std::string_view words) {
+    if (object_.has_value(key)) needed_word(key, x.emplace(), words);
   }
   template <class Enum>
-  void needed_word(const char* key, Enum& x, std::optional<Enum> (*parse)(std::string_view),
-                   std::string_view words) {
-    x = object_.word(key, parse, words);
+  void needed_word(const char* key, Enum& x, std::string_view words) {
+    x = object_.word<Enum>(key, words);
   }
 
   void operator()(const char* key, std::string& x) { x = object_.text(key, x); }
@@ -123,6 +120,11 @@ class FieldReader {
   void operator()(const char* key, std::optional<Struct>& x) {
     if (object_.has_value(key)) (*this)(key, x.emplace());
   }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void operator()(const char* key, Enum& x) {
+    if (object_.has(key)) x = object_.word<Enum>(key);
+  }
   template <class Struct>
   void operator()(const char* key, Struct& x) {
     if (!object_.has(key)) return;
@@ -151,17 +153,13 @@ class FieldWriter {
   void unless_zero(const char* key, const T& x) {
     if (x != T{}) (*this)(key, x);
   }
-  template <class Enum, class Parse>
-  void word(const char* key, const Enum& x, Parse, std::string_view) {
-    json_[key] = name(x);
+  template <class T>
+  void word(const char* key, const T& x, std::string_view) {
+    (*this)(key, x);
   }
-  template <class Enum, class Parse>
-  void word(const char* key, const std::optional<Enum>& x, Parse, std::string_view) {
-    if (x) json_[key] = name(*x);
-  }
-  template <class Enum, class Parse>
-  void needed_word(const char* key, const Enum& x, Parse, std::string_view) {
-    json_[key] = name(x);
+  template <class T>
+  void needed_word(const char* key, const T& x, std::string_view) {
+    (*this)(key, x);
   }
 
   void operator()(const char* key, Bytes x) {
@@ -191,6 +189,8 @@ class FieldWriter {
   void operator()(const char* key, const T& x) {
     if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
       json_[key] = x;
+    else if constexpr (std::is_enum_v<T>)
+      json_[key] = name(x);
     else
       json_[key] = object_of(x);
   }

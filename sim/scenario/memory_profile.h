@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/dtype.h"
+#include "sim/enum_names.h"
 
 namespace sim {
 
@@ -42,8 +43,6 @@ enum class WeightGradient {
   kept,         // made by the product; all are added when the backward pass of the micro-batch is over
   fresh,        // the first micro-batch's product makes it, the optimizer frees it (PyTorch's default)
 };
-std::string_view name(WeightGradient kind);
-std::optional<WeightGradient> weight_gradient_from_name(std::string_view text);
 
 // Who hands memory out: what is reserved of the device for what is live.
 enum class AllocatorKind {
@@ -51,8 +50,6 @@ enum class AllocatorKind {
   caching,     // PyTorch's (sim/plan/caching_allocator.h)
   expandable,  // the same with expandable segments
 };
-std::string_view name(AllocatorKind kind);
-std::optional<AllocatorKind> allocator_from_name(std::string_view text);
 
 struct MemoryProfile {
   std::vector<ExtraTensor> tensors;
@@ -63,14 +60,15 @@ struct MemoryProfile {
   // Logits and their gradient, in place; fp32 where absent.
   std::optional<DType> logits_dtype;
   WeightGradient weight_gradient = WeightGradient::accumulated;
-  // The type of parameters as they are sharded (ZeRO 3): FSDP keeps fp32 and gathers in the type of the products.
+  // The type of parameters as they are sharded (ZeRO 3): FSDP keeps fp32 and gathers in the type of the
+  // products.
   std::optional<DType> shard_dtype;
   bool lazy_optimizer = false;  // moments made by the first optimizer step
   // Copies of all of a stage's gradients beside them at all times, bytes a parameter: those that an optimizer
   // keeps below its own, and DDP's buckets (without ZeRO).
   double gradient_copy_bytes = 0, bucket_bytes = 0;
-  // For all of a stage's gradients while they are reduced, one tensor, bytes a parameter: their copy in the type
-  // that travels.
+  // For all of a stage's gradients while they are reduced, one tensor, bytes a parameter: their copy in the
+  // type that travels.
   double reduction_copy_bytes = 0;
   // For a rank's own parameters while the optimizer steps, bytes a parameter, one tensor each: flat copies of
   // gradients.

@@ -36,9 +36,9 @@ void fields(auto& v, Like<MemoryProfile> auto& p) {
   v("tensors", p.tensors);
   v("saved_bytes_per_token", p.saved);
   v("saved_bytes_per_token_selective", p.saved_selective);
-  v.word("logits_dtype", p.logits_dtype, dtype_from_name, kDtypes);
-  v.word("weight_gradient", p.weight_gradient, weight_gradient_from_name, "accumulated, hooked, kept, fresh");
-  v.word("shard_dtype", p.shard_dtype, dtype_from_name, kDtypes);
+  v.word("logits_dtype", p.logits_dtype, kDtypes);
+  v("weight_gradient", p.weight_gradient);
+  v.word("shard_dtype", p.shard_dtype, kDtypes);
   v("lazy_optimizer", p.lazy_optimizer);
   v.unless_zero("gradient_copy_bytes", p.gradient_copy_bytes);
   v.unless_zero("bucket_bytes", p.bucket_bytes);
@@ -46,7 +46,7 @@ void fields(auto& v, Like<MemoryProfile> auto& p) {
   v.unless_zero("step_fp16_bytes", p.step_fp16_bytes);
   v.unless_zero("step_fp32_bytes", p.step_fp32_bytes);
   v.unless_zero("whole_in_pipelines", p.whole_in_pipelines);
-  v.word("allocator", p.allocator, allocator_from_name, "planned, caching, expandable");
+  v("allocator", p.allocator);
   v("context_gib", p.context_gib);
 }
 

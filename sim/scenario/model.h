@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/enum_names.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -50,7 +51,6 @@ enum class ScoringFunc {
   softmax,
   sigmoid,  // DeepSeek-V3
 };
-std::string_view name(ScoringFunc function);
 // What the weights of a token's experts multiply. On the activation and on the output are the same but for
 // the bias of the last product.
 enum class ExpertWeights {
@@ -58,20 +58,6 @@ enum class ExpertWeights {
   input,   // Llama 4
   output,  // gpt-oss
 };
-std::string_view name(ExpertWeights weights);
-std::optional<ExpertWeights> expert_weights_from_name(std::string_view text);
-std::optional<ScoringFunc> scoring_func_from_name(std::string_view text);
-std::string_view name(Norm norm);
-std::string_view name(NormParameters parameters);
-std::string_view name(Activation activation);
-std::string_view name(NormPlacement placement);
-std::string_view name(Position position);
-std::string_view name(QkNorm norm);
-std::optional<Norm> norm_from_name(std::string_view text);
-std::optional<NormParameters> norm_parameters_from_name(std::string_view text);
-std::optional<Activation> activation_from_name(std::string_view text);
-std::optional<Position> position_from_name(std::string_view text);
-std::optional<QkNorm> qk_norm_from_name(std::string_view text);
 
 constexpr bool is_gated(Activation a) {
   return a >= Activation::swiglu;
@@ -92,8 +78,9 @@ struct RopeScaling {
   double attention_factor = 0;
   bool operator==(const RopeScaling&) const = default;
 };
-std::string_view name(RopeScaling::Kind kind);  // rope_type: "default" is Kind::none
-std::optional<RopeScaling::Kind> rope_scaling_from_name(std::string_view text);
+template <>
+inline constexpr std::array<std::string_view, 4> kOtherWords<RopeScaling::Kind>{"default", "linear", "llama3",
+                                                                                "yarn"};
 
 // Feed-forward networks of which a router chooses some for each token. num_experts 0: there are none.
 struct MixtureOfExperts {

@@ -16,7 +16,7 @@ constexpr std::initializer_list<DType> kDtypes{DType::fp64, DType::fp32, DType::
 }  // namespace
 
 void fields(auto& v, Like<RopeScaling> auto& s) {
-  v.needed_word("rope_type", s.kind, rope_scaling_from_name, "default, linear, llama3, yarn");
+  v.needed("rope_type", s.kind);
   if (s.kind != RopeScaling::Kind::none) v.needed("factor", s.factor);
   if (s.kind == RopeScaling::Kind::yarn) {
     v.needed("original_max_position_embeddings", s.original_max_position_embeddings);
@@ -39,10 +39,10 @@ void fields(auto& v, Like<MixtureOfExperts> auto& e) {
   v("shared_expert_intermediate_size", e.shared_expert_intermediate_size);
   v("shared_expert_gate", e.shared_expert_gate);
   v("router_bias", e.router_bias);
-  v.word("scoring_func", e.scoring_func, scoring_func_from_name, "softmax, sigmoid");
+  v("scoring_func", e.scoring_func);
   v("norm_topk_prob", e.norm_topk_prob);
   v("routed_scaling_factor", e.routed_scaling_factor);
-  v.word("expert_weights_on", e.weights_on, expert_weights_from_name, "activation, input, output");
+  v("expert_weights_on", e.weights_on);
   v("first_k_dense_replace", e.first_k_dense_replace);
   v("decoder_sparse_step", e.decoder_sparse_step);
   v("n_group", e.n_group);
@@ -67,10 +67,9 @@ void fields(auto& v, Like<StateSpace> auto& s) {
 }
 
 void fields(auto& v, Like<Model> auto& m) {
-  v.needed_word("norm", m.norm, norm_from_name, "layernorm, rmsnorm");
-  v.needed_word("activation", m.activation, activation_from_name,
-                "gelu, relu, squared_relu, gelu_exact, swiglu, geglu, clamped_swiglu");
-  v.needed_word("position", m.position, position_from_name, "learned, rope, alibi, none");
+  v.needed("norm", m.norm);
+  v.needed("activation", m.activation);
+  v.needed("position", m.position);
   v.needed("hidden_size", m.hidden_size);
   v.needed("intermediate_size", m.intermediate_size);
   v.needed("num_hidden_layers", m.num_hidden_layers);
@@ -86,7 +85,7 @@ void fields(auto& v, Like<Model> auto& m) {
   v("norm_eps", m.norm_eps);
   v("rope_theta", m.rope_theta);
   v("rope_scaling", m.rope_scaling);
-  v.word("qk_norm", m.qk_norm, qk_norm_from_name, "none, per_head, all_heads, without_gain");
+  v("qk_norm", m.qk_norm);
   v("attention_sinks", m.attention_sinks);
   v.unless_zero("attn_logit_softcapping", m.attn_logit_softcapping);
   v.unless_zero("final_logit_softcapping", m.final_logit_softcapping);
@@ -101,10 +100,9 @@ void fields(auto& v, Like<Model> auto& m) {
   fields(v, m.state_space);
   v("hybrid_override_pattern", m.hybrid_override_pattern);
   v("source", m.source);
-  v.word("expert_weights_dtype", m.moe.weights_dtype, dtype_from_name, listed(stored_types()));
+  v.word("expert_weights_dtype", m.moe.weights_dtype, listed(stored_types()));
   v.unless_zero("expert_weights_group", m.moe.weights_group);
-  if (v.kReads || m.norm == Norm::layernorm)
-    v.word("norm_parameters", m.norm_parameters, norm_parameters_from_name, "gain_and_bias, gain, none");
+  if (v.kReads || m.norm == Norm::layernorm) v("norm_parameters", m.norm_parameters);
 }
 
 Model model_from(JsonObject object, const std::string& name) {

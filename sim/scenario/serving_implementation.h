@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -17,8 +18,6 @@ enum class DecodeAttention {
   tabulated,       // splits the cache over the chip: as the published tables of the named engine
   block_per_head,  // one thread block a head and sequence (FasterTransformer's masked multi-head attention)
 };
-std::string_view name(DecodeAttention kind);
-std::optional<DecodeAttention> decode_attention_from_name(std::string_view text);
 
 // When requests join the batch.
 enum class Batching {
@@ -26,16 +25,14 @@ enum class Batching {
   prefill_first,  // waiting prompts run in steps of their own, before decoding goes on
   mixed,          // a step decodes all that run, and fills its token budget with prompts
 };
-std::string_view name(Batching batching);
-std::optional<Batching> batching_from_name(std::string_view text);
+template <>
+inline constexpr std::array<std::string_view, 3> kOtherWords<Batching>{"static", "prefill_first", "mixed"};
 
 // What the share of memory for the KV cache is a share of.
 enum class CacheShareOf {
   free_memory,   // what weights and activations leave
   total_memory,  // weights, activations and cache together
 };
-std::string_view name(CacheShareOf of);
-std::optional<CacheShareOf> cache_share_from_name(std::string_view text);
 
 struct ServingImplementation {
   // Whose published tables stand for its kernels (cost/gpu_calibration.h); empty: the first there are.

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/enum_names.h"
+
 namespace sim {
 
 // What is computed again in the backward pass instead of being kept from the forward pass (plan/recompute.h).
@@ -16,8 +18,6 @@ enum class Recompute {
   sqrt,        // full, with the interval nearest to the square root of the layers (Chen et al. 2016)
   operations,  // those that recompute_operations names
 };
-std::string_view name(Recompute recompute);
-std::optional<Recompute> recompute_from_name(std::string_view text);
 
 // How attention sees the tokens of other context-parallel ranks.
 enum class ContextParallelComm {
@@ -25,16 +25,12 @@ enum class ContextParallelComm {
   ring,        // they pass from rank to rank while blocks of attention are computed (Liu et al. 2023)
   all_to_all,  // sequences are exchanged for heads (DeepSpeed-Ulysses, Jacobs et al. 2023)
 };
-std::string_view name(ContextParallelComm comm);
-std::optional<ContextParallelComm> context_parallel_comm_from_name(std::string_view text);
 
 // How tokens reach experts on other nodes.
 enum class ExpertDispatch {
   each_expert,  // a copy for each of a token's experts (Megatron-LM's all-to-all dispatcher)
   each_node,    // one copy for each node, whose ranks pass it on among themselves (DeepSeek-V3, DeepEP)
 };
-std::string_view name(ExpertDispatch dispatch);
-std::optional<ExpertDispatch> expert_dispatch_from_name(std::string_view text);
 
 inline constexpr std::string_view kDefaultRankOrder = "tp-cp-ep-dp-pp";
 

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "sim/dtype.h"
+#include "sim/enum_names.h"
 
 namespace sim {
 
 enum class Task { train, generate };
-std::string_view name(Task task);
-std::optional<Task> task_from_name(std::string_view text);
 
 enum class Optimizer {
   adamw,       // Loshchilov & Hutter 2019: two moments
@@ -22,8 +21,6 @@ enum class Optimizer {
   sgd,         // with momentum
   lion,        // Chen et al. 2023: the sign of a momentum, one state
 };
-std::string_view name(Optimizer optimizer);
-std::optional<Optimizer> optimizer_from_name(std::string_view text);
 
 // How weights that do not learn are stored.
 enum class FrozenWeights {
@@ -32,7 +29,6 @@ enum class FrozenWeights {
   nf4,         // 4 bits, a scale of 32 bits for 64 weights (Dettmers et al. 2023, arXiv 2305.14314)
   nf4_double,  // the scales in 8 bits, 256 of them with a scale of their own (there, section 3)
 };
-std::string_view name(FrozenWeights weights);
 
 struct Workload {
   Task task = Task::train;

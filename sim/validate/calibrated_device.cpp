@@ -36,7 +36,7 @@ const CalibratedDevice& calibrated_device(std::string_view name) {
 }
 
 DType dtype_of(std::string_view column, std::string_view text) {
-  return *dtype_from_name(known_meaning("dtype", column, text));
+  return *from_name<DType>(known_meaning("dtype", column, text));
 }
 
 Prediction as_time(std::string_view column, const MeasuredTime& time, double seconds_of_unit) {

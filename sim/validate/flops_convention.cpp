@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "sim/enum_names.h"
 #include "sim/validate/table_words.h"
 
 namespace sim {
@@ -15,15 +14,11 @@ enum class Formula {
   megatron_model,     // 72 B s L h^2 (1 + s/6h + V/12Lh) (Korthikanti et al. 2022)
   megatron_hardware,  // 96 B s L h^2 (1 + s/6h + V/16Lh) (Narayanan et al. 2021): full recompute counted
 };
-constexpr std::array<EnumName<Formula>, 4> kFormulas{{{Formula::parameters_full, "parameters_full"},
-                                                      {Formula::parameters_causal, "parameters_causal"},
-                                                      {Formula::megatron_model, "megatron_model"},
-                                                      {Formula::megatron_hardware, "megatron_hardware"}}};
 
 Formula formula_of(std::string_view convention, std::string_view framework) {
   std::string word = meaning("flops_convention", convention);
   if (word.empty()) word = meaning("flops_of_framework", framework);
-  return value_in(kFormulas, word).value_or(Formula::parameters_full);
+  return from_name<Formula>(word).value_or(Formula::parameters_full);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ bool every_second_layer(std::string_view recompute) {
 Recompute recompute_of(const TableRow& row, const UsualRun& usual) {
   const std::string_view given = row.text("recompute"), cell = given.empty() ? usual.recompute : given;
   if (every_second_layer(cell) || row.flag_if_given("recompute") == true) return Recompute::full;
-  return from_word<Recompute>(meaning("recompute", cell)).value_or(Recompute::none);
+  return from_name<Recompute>(meaning("recompute", cell)).value_or(Recompute::none);
 }
 
 // The operations (words of plan/recompute.h) that selective recompute repeats: those that the column lists,
@@ -56,7 +56,7 @@ std::vector<std::string> recomputed_operations(const TableRow& row, const Implem
 DType precision_of(const TableRow& row, const Hardware& hardware) {
   const std::string word = meaning("dtype", row.text("precision"));
   if (word.empty()) return DType::bf16;
-  const DType dtype = *dtype_from_name(word);
+  const DType dtype = *from_name<DType>(word);
   if (dtype == DType::fp8 && !hardware.has_peak_for(dtype))
     throw CannotPredict("the gpu computes nothing in fp8");
   return dtype;
@@ -153,7 +153,7 @@ void set_adapters(const TableRow& row, Workload& w) {
     w.lora_targets = targets;
   const std::string_view frozen = row.text("frozen_weights");
   if (frozen.empty()) return;
-  const auto type = from_word<FrozenWeights>(frozen);
+  const auto type = from_name<FrozenWeights>(frozen);
   if (!type) throw CannotPredict("frozen_weights must be " + listed(words_of<FrozenWeights>()));
   w.frozen_weights = *type;
 }

@@ -120,7 +120,7 @@ TEST_CASE(
     settings.beta2 = as.value("beta2", settings.beta2);
     settings.weight_decay = as.at("weight_decay");
     sim::Scenario scenario = tests::training(model.model, 64, 2, 2);
-    scenario.workload.optimizer = sim::optimizer_from_name(name).value();
+    scenario.workload.optimizer = sim::from_name<sim::Optimizer>(name).value();
     const sim::Report report = runtime::train(scenario, model, settings, {}, {});
     REQUIRE(report.steps.size() == losses.size());
     for (std::size_t s = 0; s < losses.size(); ++s)

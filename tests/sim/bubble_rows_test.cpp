@@ -79,7 +79,7 @@ TEST_CASE("on links without end sends keep their latency alone, and the bubble i
 
 TEST_CASE("a step that waits more than it does anything else says so, and files say it by a word") {
   CHECK_THAT(bottleneck_sentence(predict(in_stages(8, 1))), contains("stages wait for each other"));
-  CHECK(bound_from_name("bubble") == Bound::bubble);
+  CHECK(from_name<Bound>("bubble") == Bound::bubble);
   CHECK(name(Bound::bubble) == "bubble");
 }
 

@@ -152,7 +152,7 @@ TEST_CASE("at half the arithmetic rate all that is bound by arithmetic takes twi
   for (const Scenario& s : drawn_at_random()) check_half_rate(s, chip, nullptr, true, seen);
   for (const KindInfo& kind : kKinds)
     if (kind.arithmetic.flops && !kind.collective) {
-      INFO(kind.name);
+      INFO(name(kind.kind));
       CHECK(seen.contains(kind.kind));
     }
 }
@@ -168,7 +168,7 @@ TEST_CASE("at half the bandwidth all that is bound by memory takes twice as long
   for (const Scenario& s : drawn_at_random()) check_half_rate(s, chip, nullptr, false, seen);
   for (const KindInfo& kind : kKinds)
     if (!kind.collective && kind.family != Family::copies) {
-      INFO(kind.name);
+      INFO(name(kind.kind));
       CHECK(seen.contains(kind.kind));
     }
 }
@@ -200,7 +200,7 @@ TEST_CASE("the clock that lasts under load slows every kind that tensor cores ca
   for (const KindInfo& kind : kKinds)
     if (kind.arithmetic.tensor_cores && kind.curve != Curve::cached_attention &&
         kind.curve != Curve::latent_cached_attention) {  // these are of generation
-      INFO(kind.name);
+      INFO(name(kind.kind));
       CHECK(slowed.contains(kind.kind));
     }
 }

@@ -26,14 +26,14 @@ TEST_CASE("a type is computed in where the datasheet has a rate for it, and is e
     s.hardware = load_hardware_preset(hardware);
     for (const std::string_view type : compute_types()) {
       CAPTURE(hardware, type);
-      s.workload.dtype = *dtype_from_name(type);
+      s.workload.dtype = *from_name<DType>(type);
       const std::string problem = problem_with(s, "workload.dtype");
       REQUIRE(problem.empty() == s.hardware.peak.contains(s.workload.dtype));
       if (problem.empty()) continue;
       CHECK(problem.find(hardware) != std::string::npos);
       const std::string said = problem.substr(problem.find("must be"));
       for (const std::string_view other : compute_types())
-        CHECK((said.find(other) != std::string::npos) == s.hardware.peak.contains(*dtype_from_name(other)));
+        CHECK((said.find(other) != std::string::npos) == s.hardware.peak.contains(*from_name<DType>(other)));
     }
   }
 }

@@ -197,7 +197,7 @@ TEST_CASE("every name of a list of table words means its own entry, which exists
       for (std::size_t i = 1; i < entry.size(); ++i)
         CHECK(sim::meaning(list, entry[i].get<std::string>()) == meant);
       if (list == "device") CHECK(std::ranges::find(hardware, meant) != hardware.end());
-      if (list == "dtype") CHECK(sim::dtype_from_name(meant));
+      if (list == "dtype") CHECK(sim::from_name<sim::DType>(meant));
     }
   }
 }

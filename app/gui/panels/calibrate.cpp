@@ -16,7 +16,6 @@
 #include "app/gui/widgets/text.h"
 #include "runtime/machine_probe.h"
 #include "sim/format.h"
-#include "sim/plan/names.h"
 #include "sim/report/report.h"
 
 namespace app::gui {
@@ -47,7 +46,7 @@ FitsView fits_view(const FitsQuestion& question) {
 
 std::optional<sim::PriceTrace> trace(const TraceQuestion& question) {
   const std::size_t space = question.operation.find(' ');
-  const auto phase = sim::phase_from_name(question.operation.substr(0, space));
+  const auto phase = sim::from_name<sim::Phase>(question.operation.substr(0, space));
   if (!phase || space == std::string::npos) return std::nullopt;
   return sim::trace_price(sim::make_plan(question.scenario), *phase, question.operation.substr(space + 1),
                           question.calibration.get());

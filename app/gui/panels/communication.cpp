@@ -13,7 +13,6 @@
 #include "app/gui/widgets/text.h"
 #include "app/gui/widgets/tile.h"
 #include "sim/format.h"
-#include "sim/plan/names.h"
 #include "sim/report/step_parts.h"
 
 namespace app::gui {
