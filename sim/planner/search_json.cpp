@@ -5,6 +5,7 @@
 
 #include "sim/json_object.h"
 #include "sim/planner/searched_fields.h"
+#include "sim/scenario/listed_fields.h"
 #include "sim/scenario/preset.h"
 
 namespace sim {
@@ -24,15 +25,34 @@ Integer whole(const Json& value) {
   return value.get<Integer>();
 }
 
-// A row of numbers: results hold hundreds of them.
-Json row_of(const Candidate& c) {
-  return Json::array({c.index, c.devices, c.step.value, c.memory.value, c.tokens_per_second,
-                      c.usd_per_million_tokens, c.kwh_per_million_tokens, c.refused_by});
+// The columns of a candidate's row: results hold hundreds of them.
+void for_each_column(Like<Candidate> auto& c, auto visit) {
+  visit(c.index);
+  visit(c.devices);
+  visit(c.step.value);
+  visit(c.memory.value);
+  visit(c.tokens_per_second);
+  visit(c.usd_per_million_tokens);
+  visit(c.kwh_per_million_tokens);
+  visit(c.refused_by);
 }
 
-Json row_of(const ServingCandidate& c) {
-  return Json::array({c.index, c.devices, c.ttft.value, c.tpot.value, c.memory.value, c.tokens_per_second,
-                      c.usd_per_million_tokens, c.kwh_per_million_tokens});
+void for_each_column(Like<ServingCandidate> auto& c, auto visit) {
+  visit(c.index);
+  visit(c.devices);
+  visit(c.ttft.value);
+  visit(c.tpot.value);
+  visit(c.memory.value);
+  visit(c.tokens_per_second);
+  visit(c.usd_per_million_tokens);
+  visit(c.kwh_per_million_tokens);
+}
+
+template <class Any>
+Json row_of(const Any& c) {
+  Json row = Json::array();
+  for_each_column(c, [&](const auto& x) { row.push_back(x); });
+  return row;
 }
 
 template <class Any>
@@ -47,26 +67,16 @@ Json row_if_any(const std::optional<Any>& c) {
   return c ? row_of(*c) : Json();
 }
 
-void read(const Json& row, Candidate& c) {
-  c = {.index = whole<std::int64_t>(row.at(0)),
-       .devices = whole<std::int32_t>(row.at(1)),
-       .step = Seconds{row.at(2).get<double>()},
-       .memory = Bytes{whole<std::int64_t>(row.at(3))},
-       .tokens_per_second = row.at(4).get<double>(),
-       .usd_per_million_tokens = row.at(5).get<double>(),
-       .kwh_per_million_tokens = row.at(6).get<double>(),
-       .refused_by = row.at(7).get<std::string>()};
-}
-
-void read(const Json& row, ServingCandidate& c) {
-  c = {.index = whole<std::int64_t>(row.at(0)),
-       .devices = whole<std::int32_t>(row.at(1)),
-       .ttft = Seconds{row.at(2).get<double>()},
-       .tpot = Seconds{row.at(3).get<double>()},
-       .memory = Bytes{whole<std::int64_t>(row.at(4))},
-       .tokens_per_second = row.at(5).get<double>(),
-       .usd_per_million_tokens = row.at(6).get<double>(),
-       .kwh_per_million_tokens = row.at(7).get<double>()};
+template <class Any>
+void read(const Json& row, Any& c) {
+  std::size_t column = 0;
+  for_each_column(c, [&]<class T>(T& x) {
+    const Json& value = row.at(column++);
+    if constexpr (std::is_integral_v<T>)
+      x = whole<T>(value);
+    else
+      x = value.get<T>();
+  });
 }
 
 template <class Any>
@@ -80,12 +90,16 @@ void read(const Json& row, std::optional<Any>& c) {
 }
 
 // What results of both kinds of searches count.
+void for_each_count(auto& r, auto visit) {
+  visit("looked_at", r.looked_at);
+  visit("legal", r.legal);
+  visit("evaluated", r.evaluated);
+  visit("fitting", r.fitting);
+}
+
 template <class Result>
 void put_counts(Json& json, const Result& r) {
-  json["looked_at"] = r.looked_at;
-  json["legal"] = r.legal;
-  json["evaluated"] = r.evaluated;
-  json["fitting"] = r.fitting;
+  for_each_count(r, [&](const char* key, std::int64_t count) { json[key] = count; });
   json["refused"] = r.refused;
   for (const auto& best : r.best) json["best"].push_back(rows_of(best));
   json["front"] = rows_of(r.front);
@@ -94,10 +108,7 @@ void put_counts(Json& json, const Result& r) {
 
 template <class Result>
 void read_counts(const Json& json, Result& r) {
-  r.looked_at = whole<std::int64_t>(json.at("looked_at"));
-  r.legal = whole<std::int64_t>(json.at("legal"));
-  r.evaluated = whole<std::int64_t>(json.at("evaluated"));
-  r.fitting = whole<std::int64_t>(json.at("fitting"));
+  for_each_count(r, [&](const char* key, std::int64_t& count) { count = whole<std::int64_t>(json.at(key)); });
   r.refused.clear();
   for (const auto& [field, count] : json.at("refused").get_ref<const Json::object_t&>())
     r.refused[field] = whole<std::int64_t>(count);

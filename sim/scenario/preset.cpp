@@ -35,24 +35,6 @@ std::string_view folder(PresetKind kind) {
   return "";
 }
 
-std::string_view word(PresetKind kind) {
-  switch (kind) {
-    case PresetKind::model:
-      return "model";
-    case PresetKind::hardware:
-      return "hardware";
-    case PresetKind::implementation:
-      return "implementation";
-    case PresetKind::workload:
-      return "workload";
-    case PresetKind::scenario:
-      return "scenario";
-    case PresetKind::series:
-      return "series";
-  }
-  return "";
-}
-
 // What a name is sorted by: "qwen2.5-1.5b" is the family "qwen2.5-" and the size 1.5e9, so that 124m comes
 // before 1.5b and 8b before 70b.
 struct SortKey {
@@ -111,7 +93,7 @@ PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
     constexpr std::size_t kShown = 5;
     std::string list;
     for (std::size_t i = 0; i < near.size() && (i < kShown || !any); ++i) list += (i ? ", " : "") + near[i];
-    throw PresetError("there is no " + std::string(word(kind)) + " preset \"" + excerpt(name) + "\"; " +
+    throw PresetError("there is no " + std::string(sim::name(kind)) + " preset \"" + excerpt(name) + "\"; " +
                       (any ? "near it: " : "there are: ") + list);
   }
   const Json json = parse_json(preset_text(path), path.string());
