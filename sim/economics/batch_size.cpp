@@ -14,14 +14,6 @@ double critical_batch_by_loss(double loss) {
   return kScale / std::pow(loss, 1 / kExponent);
 }
 
-double noise_scale(double small_batch, double small_squared_norm, double large_batch,
-                   double large_squared_norm) {
-  const double gradient =
-      (large_batch * large_squared_norm - small_batch * small_squared_norm) / (large_batch - small_batch);
-  const double noise = (small_squared_norm - large_squared_norm) / (1 / small_batch - 1 / large_batch);
-  return noise / gradient;
-}
-
 BatchOptimum best_batch(const BatchTradeOff& run, double least, double most, double ratio,
                         const std::function<Seconds(double)>& step_time,
                         const std::function<double(double)>& usd_per_second) {

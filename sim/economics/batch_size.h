@@ -24,11 +24,6 @@ BatchTradeOff trade_off(double tokens, double batch, double critical);
 // 5.1).
 double critical_batch_by_loss(double loss);
 
-// Noise scale tr(Sigma) / |G|^2 from squared gradient norms at two batch sizes (McCandlish, appendix A.1), in
-// the unit of the batches. Negative where noise hides the gradient: average both over steps.
-double noise_scale(double small_batch, double small_squared_norm, double large_batch,
-                   double large_squared_norm);
-
 // The batch at which a run takes least time, of those between `least` and `most`: step_time(batch) is
 // predicted by the caller. Candidates are spaced by `ratio`, above 1. `usd_per_second(batch)` turns time into
 // money; leave it empty for time.

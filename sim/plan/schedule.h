@@ -142,19 +142,4 @@ ScheduleEvents events_of(const Schedule& schedule);
 // a deadlock).
 std::vector<std::string> check(const Schedule& schedule);
 
-// Durations of a stage's passes over one chunk, and of a transfer to the next piece. `backward` takes both
-// parts.
-struct PassTimes {
-  Seconds forward, backward_input, backward_weight;
-};
-struct ScheduleTimes {
-  std::vector<std::vector<Seconds>> start;  // of each slot of each stage
-  Seconds duration;                         // until the last slot of all ends
-  std::vector<Seconds> idle;                // of each stage, in that time
-  std::vector<Seconds> bubble;              // of each stage, between its own first slot and its last
-};
-// Exact for stages of unequal speed: a slot begins when its stage is free and its input has arrived;
-// transfers take their time beside compute. Requires check(schedule).empty(), and as many `times` as stages.
-ScheduleTimes run(const Schedule& schedule, const std::vector<PassTimes>& times, Seconds transfer);
-
 }  // namespace sim

@@ -8,8 +8,8 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/step_detail.h"
 #include "sim/plan/legality.h"
-#include "sim/plan/schedule.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/schedule_run.h"
 
 namespace {
 

@@ -105,12 +105,6 @@ TEST_CASE("MiniMax-01's critical batches are a power law of its loss, 3.5 to 5.8
   }
 }
 
-TEST_CASE("the noise scale is found again from exact expectations of gradient norms at two batches") {
-  const double squared_gradient = 3, noise = 700;
-  const auto expected = [&](double batch) { return squared_gradient + noise / batch; };
-  CHECK(noise_scale(8, expected(8), 512, expected(512)) == Approx(noise / squared_gradient));
-}
-
 TEST_CASE(
     "where a step's time is a fixed part and one a token, the fastest batch is where its derivative is 0") {
   // (1 + Bc / B)(f + t B): least at B = sqrt(f Bc / t).

@@ -5,8 +5,8 @@
 #include <string>
 #include <tuple>
 
-#include "sim/plan/schedule_closed_forms.h"
 #include "tests/sim/in_flight.h"
+#include "tests/sim/schedule_run.h"
 #include "tests/support/catch.h"
 
 namespace {

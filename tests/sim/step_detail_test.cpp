@@ -6,8 +6,8 @@
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/schedule.h"
-#include "sim/plan/schedule_closed_forms.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/schedule_run.h"
 #include "tests/support/catch.h"
 
 using sim::Seconds;
