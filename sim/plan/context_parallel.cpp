@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "sim/plan/writing.h"
+
 namespace sim {
 namespace {
 
@@ -85,11 +87,8 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
       continue;
     }
     ops.push_back(partial(step, s.attention, s.lse, kv));
-    ops.push_back({.id = step_id(step, ".merge", ".forward"),
-                   .kind = OpKind::attention_merge,
-                   .dtype = b.types().statistic,
-                   .dims = dims,
-                   .operands = {updates(a.attention), updates(a.lse), reads(s.attention), reads(s.lse)}});
+    ops.push_back(operation(step_id(step, ".merge", ".forward"), OpKind::attention_merge, b.types().statistic,
+                            dims, {updates(a.attention), updates(a.lse), reads(s.attention), reads(s.lse)}));
   }
   return ops;
 }
@@ -108,11 +107,8 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
   const auto turn = [](int step) { return static_cast<std::size_t>(step + 1) % 2; };
   const Dims kv_dims{.rows = kRows, .cols = 2 * b.model().key_value_size()};
   const auto sum = [&](int step, BufferId into, BufferId more) {
-    return Operation{.id = step_id(step, ".add", ".backward"),
-                     .kind = OpKind::add,
-                     .dtype = b.types().statistic,
-                     .dims = kv_dims,
-                     .operands = {updates(into), reads(into), reads(more)}};
+    return operation(step_id(step, ".add", ".backward"), OpKind::add, b.types().statistic, kv_dims,
+                     {updates(into), reads(into), reads(more)});
   };
   std::vector<Operation> ops;
   for (int step = 0; step < ranks; ++step) {

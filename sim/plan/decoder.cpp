@@ -3,19 +3,12 @@
 #include <algorithm>
 
 #include "sim/plan/lora.h"
+#include "sim/plan/writing.h"
 
 namespace sim {
 namespace {
 
 constexpr Operand kAbsent{};
-
-Operation operation(std::string id, OpKind kind, DType dtype, Dims dims, std::vector<Operand> operands) {
-  return {.id = std::move(id), .kind = kind, .dtype = dtype, .dims = dims, .operands = std::move(operands)};
-}
-
-void append(std::vector<Operation>& to, std::vector<Operation> more) {
-  for (Operation& op : more) to.push_back(std::move(op));
-}
 
 Dims head_dims(const PlanBuilder& b, LayerKind kind = {}) {
   const Model& m = b.model();
@@ -40,6 +33,11 @@ Dims row_dims(std::int64_t cols) {
   return {.rows = kRows, .cols = cols};
 }
 
+// Of the residual stream's own rows.
+Dims stream_dims(const PlanBuilder& b) {
+  return {.rows = b.stream_rows(), .cols = b.model().hidden_size};
+}
+
 Dims product_dims(std::int64_t cols, std::int64_t inner) {
   return {.rows = kRows, .cols = cols, .inner = inner};
 }
@@ -50,27 +48,6 @@ std::string mlp_up_id(const Model& m) {
 
 std::string activation_id(const Model& m) {
   return "layer.mlp." + std::string(name(m.activation));
-}
-
-OpKind activation_kind(Activation a, Phase pass) {
-  const bool backward = pass == Phase::backward;
-  switch (a) {
-    case Activation::gelu:
-      return backward ? OpKind::gelu_backward : OpKind::gelu;
-    case Activation::relu:
-      return backward ? OpKind::relu_backward : OpKind::relu;
-    case Activation::squared_relu:
-      return backward ? OpKind::squared_relu_backward : OpKind::squared_relu;
-    case Activation::gelu_exact:
-      return backward ? OpKind::gelu_exact_backward : OpKind::gelu_exact;
-    case Activation::clamped_swiglu:
-      return backward ? OpKind::clamped_swiglu_backward : OpKind::clamped_swiglu;
-    case Activation::swiglu:
-      return backward ? OpKind::swiglu_backward : OpKind::swiglu;
-    case Activation::geglu:
-      return backward ? OpKind::geglu_backward : OpKind::geglu;
-  }
-  return OpKind::gelu;
 }
 
 // Gradients that the weights' products read, which zero-bubble schedules run later.
@@ -90,7 +67,7 @@ std::string pass_name(Phase pass) {
 std::vector<Operation> add_to_residual(const PlanBuilder& b, const std::string& id, Operand out, BufferId sum,
                                        Operand bias, Operand residual, BufferId mask) {
   const DType elementwise = b.types().statistic;
-  const Dims row{.rows = b.stream_rows(), .cols = b.model().hidden_size};
+  const Dims row = stream_dims(b);
   std::vector<Operation> ops;
   if (mask != kNoBuffer) {
     ops.push_back(operation(id + "_dropout.forward", OpKind::dropout, elementwise, row,
@@ -116,8 +93,7 @@ std::vector<Operation> norm_and_add(const PlanBuilder& b, const std::string& id,
   NormResult result = n.result;
   result.out = c.output_norm;
   std::vector<Operation> ops = norm_forward(b, id + "_norm", n.p, result, reads(n.product), b.stream_rows());
-  for (Operation& op : add_to_residual(b, id, out, c.output_norm, kAbsent, residual, mask))
-    ops.push_back(std::move(op));
+  append(ops, add_to_residual(b, id, out, c.output_norm, kAbsent, residual, mask));
   return ops;
 }
 
@@ -126,8 +102,7 @@ std::vector<Operation> norm_and_add_backward(const PlanBuilder& b, const std::st
                                              BufferId dproduct, BufferId dout) {
   std::vector<Operation> ops{operation(id + "_norm.zero_gradient.backward", OpKind::zero, b.types().statistic,
                                        {}, {writes(dproduct)})};
-  for (Operation& op : norm_backward(b, id + "_norm", n.p, n.result, reads(n.product), dproduct, dout))
-    ops.push_back(std::move(op));
+  append(ops, norm_backward(b, id + "_norm", n.p, n.result, reads(n.product), dproduct, dout));
   return ops;
 }
 
@@ -136,28 +111,23 @@ std::vector<Operation> norm_and_add_backward(const PlanBuilder& b, const std::st
 std::vector<Operation> project_and_add(const PlanBuilder& b, const std::string& id, Operand out, BufferId inp,
                                        const Affine& p, Operand residual, const LayerContext& c,
                                        BufferId mask, Dims dims, const OutputNorm& norm = {}) {
-  if (norm.product != kNoBuffer) {
-    const bool scatters = c.projection_rows != kNoBuffer;
-    const BufferId whole = scatters ? c.projection : norm.product;
-    const Affine product{p.weight, b.tensor_parallel() ? Tensor{} : p.bias};
-    std::vector<Operation> ops{matmul(b, id + ".forward", writes(whole), reads(inp), product, kAbsent, dims)};
-    append(ops, sum_over_tensor_ranks(b, id, Phase::forward, whole, scatters ? norm.product : kNoBuffer));
-    if (b.tensor_parallel() && p.bias)
-      ops.push_back(
-          operation(id + ".bias.forward", OpKind::add, b.types().statistic,
-                    {.rows = b.stream_rows(), .cols = b.model().hidden_size},
-                    {updates(norm.product), reads(norm.product), kAbsent, reads(p.bias.parameter)}));
-    append(ops, norm_and_add(b, id, out, norm, residual, c, mask));
-    return ops;
-  }
-  if (c.projection == kNoBuffer) return {matmul(b, id + ".forward", out, reads(inp), p, residual, dims)};
+  const bool normed = norm.product != kNoBuffer, scatters = c.projection_rows != kNoBuffer;
+  if (!normed && c.projection == kNoBuffer)
+    return {matmul(b, id + ".forward", out, reads(inp), p, residual, dims)};
+  const BufferId sum = normed ? norm.product : scatters ? c.projection_rows : c.projection;
+  const BufferId whole = scatters ? c.projection : sum;
   const Affine product{p.weight, b.tensor_parallel() ? Tensor{} : p.bias};
   const Operand late_bias = b.tensor_parallel() ? reads(p.bias.parameter) : kAbsent;
-  std::vector<Operation> ops;
-  ops.push_back(matmul(b, id + ".forward", writes(c.projection), reads(inp), product, kAbsent, dims));
-  append(ops, sum_over_tensor_ranks(b, id, Phase::forward, c.projection, c.projection_rows));
-  const BufferId sum = c.projection_rows != kNoBuffer ? c.projection_rows : c.projection;
-  append(ops, add_to_residual(b, id, out, sum, late_bias, residual, mask));
+  std::vector<Operation> ops{matmul(b, id + ".forward", writes(whole), reads(inp), product, kAbsent, dims)};
+  append(ops, sum_over_tensor_ranks(b, id, Phase::forward, whole, scatters ? sum : kNoBuffer));
+  if (!normed) {
+    append(ops, add_to_residual(b, id, out, sum, late_bias, residual, mask));
+    return ops;
+  }
+  if (b.tensor_parallel() && p.bias)
+    ops.push_back(operation(id + ".bias.forward", OpKind::add, b.types().statistic, stream_dims(b),
+                            {updates(sum), reads(sum), kAbsent, late_bias}));
+  append(ops, norm_and_add(b, id, out, norm, residual, c, mask));
   return ops;
 }
 
@@ -167,7 +137,7 @@ std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::strin
                                                 BufferId inp, BufferId mask, const Affine& p, Dims dims,
                                                 const OutputNorm& norm = {}) {
   const std::int64_t hidden = b.model().hidden_size;
-  const Dims row{.rows = b.stream_rows(), .cols = hidden};
+  const Dims row = stream_dims(b);
   const bool gathers = b.strategy().sequence_parallel;
   // What the products read stays as it is until those of the weights have read it.
   const bool normed = norm.product != kNoBuffer;
@@ -204,19 +174,12 @@ std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::strin
 // The keys and values of a packed QKV or of its gradient.
 BufferId key_value_part(PlanBuilder& b, BufferId qkv) {
   if (b.groups().context < 0) return kNoBuffer;
-  Buffer part = b.buffer(qkv);
-  part.name += ".kv";
-  part.shape = {kRows, 2 * b.model().key_value_size()};
-  part.view_of = qkv;
-  return b.add(std::move(part));
+  return add_view(b, qkv, ".kv", {kRows, 2 * b.model().key_value_size()});
 }
 
 Operation gather_kv(const PlanBuilder& b, Phase pass, BufferId all, BufferId own) {
-  return {.id = "layer.attention.kv.all_gather" + pass_name(pass),
-          .kind = OpKind::all_gather,
-          .dtype = b.types().stored,
-          .operands = {writes(all), reads(own)},
-          .group = b.groups().context};
+  return collective("layer.attention.kv.all_gather" + pass_name(pass), OpKind::all_gather, b.types().stored,
+                    b.groups().context, {writes(all), reads(own)});
 }
 
 bool any_of(const std::vector<LayerKind>& kinds, bool (LayerKind::*is)() const) {
@@ -317,23 +280,18 @@ LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext
 
 Operation gather_rows(const PlanBuilder& b, const std::string& id, Phase pass, BufferId whole,
                       BufferId rows) {
-  return {.id = id + ".all_gather" + pass_name(pass),
-          .kind = OpKind::all_gather,
-          .dtype = b.types().stored,
-          .operands = {writes(whole), reads(rows)},
-          .group = b.groups().tensor};
+  return collective(id + ".all_gather" + pass_name(pass), OpKind::all_gather, b.types().stored,
+                    b.groups().tensor, {writes(whole), reads(rows)});
 }
 
 std::vector<Operation> sum_over_tensor_ranks(const PlanBuilder& b, const std::string& id, Phase pass,
                                              BufferId whole, BufferId rows) {
   if (!b.tensor_parallel()) return {};
   const bool scatters = rows != kNoBuffer;
-  return {{.id = id + (scatters ? ".reduce_scatter" : ".all_reduce") + pass_name(pass),
-           .kind = scatters ? OpKind::reduce_scatter : OpKind::all_reduce,
-           .dtype = b.types().stored,
-           .operands = scatters ? std::vector<Operand>{writes(rows), reads(whole)}
-                                : std::vector<Operand>{updates(whole)},
-           .group = b.groups().tensor}};
+  return {collective(
+      id + (scatters ? ".reduce_scatter" : ".all_reduce") + pass_name(pass),
+      scatters ? OpKind::reduce_scatter : OpKind::all_reduce, b.types().stored, b.groups().tensor,
+      scatters ? std::vector<Operand>{writes(rows), reads(whole)} : std::vector<Operand>{updates(whole)})};
 }
 
 BufferId kept(PlanBuilder& builder, const std::string&, const std::string& name, DType dtype,
@@ -684,16 +642,14 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
   BufferId attention_rows = m.norms_before() ? r.attention_norm.out : c.residual_in.buffer;
   const BufferId mlp_rows = m.norms_before() ? r.mlp_norm.out : r.middle;
   const auto add_to_stream = [&](const std::string& id, BufferId d_rows) {
-    return operation(id + ".to_stream.backward", OpKind::add, t.statistic,
-                     {.rows = b.stream_rows(), .cols = m.hidden_size},
+    return operation(id + ".to_stream.backward", OpKind::add, t.statistic, stream_dims(b),
                      {updates(gradient), reads(gradient), reads(d_rows)});
   };
 
   if (!m.norms_before() && c.kind.attends() && b.splits_backward()) {
     // The stream before the layer is freed before the products of weights run.
     const BufferId copy = kept(b, block, "layer.attention.inp", t.stored, stream);
-    ops.push_back(operation("layer.attention.keep_input.backward", OpKind::add, t.statistic,
-                            {.rows = b.stream_rows(), .cols = m.hidden_size},
+    ops.push_back(operation("layer.attention.keep_input.backward", OpKind::add, t.statistic, stream_dims(b),
                             {writes(copy), reads(c.residual_in.buffer)}));
     attention_rows = copy;
   }
@@ -705,15 +661,13 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
     if (r.mlp_dropout_mask != kNoBuffer) {
       dout = add_read_by_weights("layer.experts_dropout", stream);
       ops.push_back(operation("layer.experts_dropout.backward", OpKind::dropout_backward, t.statistic,
-                              {.rows = b.stream_rows(), .cols = m.hidden_size},
-                              {writes(dout), reads(gradient), reads(r.mlp_dropout_mask)}));
+                              stream_dims(b), {writes(dout), reads(gradient), reads(r.mlp_dropout_mask)}));
     } else if (!m.norms_after() && b.splits_backward() && r.experts.shared_up != kNoBuffer &&
                !b.strategy().sequence_parallel) {
       // The shared expert's product of weights reads it later.
       dout = add_read_by_weights("layer.experts.sum", stream);
       ops.push_back(operation("layer.experts.keep_gradient.backward", OpKind::add, t.statistic,
-                              {.rows = b.stream_rows(), .cols = m.hidden_size},
-                              {writes(dout), reads(gradient)}));
+                              stream_dims(b), {writes(dout), reads(gradient)}));
     }
     if (m.norms_after()) {
       const BufferId d_sum = add_read_by_weights("layer.experts.product", stream);
@@ -773,11 +727,9 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
             {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention), reads(r.lse), reads(kv),
              writes(d_kv), reads(p.sinks.parameter), updates(p.sinks.gradient)}));
         if (kv != kNoBuffer)
-          ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
-                         .kind = OpKind::reduce_scatter,
-                         .dtype = t.stored,
-                         .operands = {writes(key_value_part(b, d_qkv)), reads(d_kv)},
-                         .group = b.groups().context});
+          ops.push_back(collective("layer.attention.kv.reduce_scatter.backward", OpKind::reduce_scatter,
+                                   t.stored, b.groups().context,
+                                   {writes(key_value_part(b, d_qkv)), reads(d_kv)}));
       } else {
         const BufferId d_probabilities =
             add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
@@ -811,8 +763,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
       d_attention_norm = attention_backward();
     }
     if (m.shared_norm)
-      ops.push_back(operation("layer.mlp_norm.add.backward", OpKind::add, t.statistic,
-                              {.rows = b.stream_rows(), .cols = m.hidden_size},
+      ops.push_back(operation("layer.mlp_norm.add.backward", OpKind::add, t.statistic, stream_dims(b),
                               {updates(d_attention_norm), reads(d_attention_norm), reads(d_mlp_norm)}));
     else if (m.parallel_residual)
       append(ops, std::move(mlp_norm));

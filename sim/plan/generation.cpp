@@ -5,6 +5,7 @@
 #include "sim/plan/decoder.h"
 #include "sim/plan/layer_division.h"
 #include "sim/plan/programs.h"
+#include "sim/plan/writing.h"
 
 namespace sim {
 namespace {
@@ -102,23 +103,19 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
                                                    b.types().stored, {kRows, m.hidden_size})
                                    : out;
   Block block{"embedding.forward",
-              {{.id = "embedding.forward",
-                .kind = OpKind::embedding,
-                .dtype = b.types().statistic,
-                .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                .operands = {writes(unscaled), reads(r.tokens), reads(p.embedding.parameter),
-                             reads(p.position_embedding.parameter), reads(r.positions)}}},
+              {operation("embedding.forward", OpKind::embedding, b.types().statistic,
+                         {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
+                         {writes(unscaled), reads(r.tokens), reads(p.embedding.parameter),
+                          reads(p.position_embedding.parameter), reads(r.positions)})},
               BlockRole::embedding,
               BlockPass::forward};
   add_scales(b, p.embedding.parameter, block.operations.front());
   if (b.divides_vocabulary())
-    for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, unscaled, kNoBuffer))
-      block.operations.push_back(std::move(op));
+    append(block.operations, sum_over_tensor_ranks(b, "embedding", Phase::forward, unscaled, kNoBuffer));
   if (scales) block.operations.push_back(scale_embedding(b, "forward", writes(out), unscaled));
   if (m.embedding_norm)
-    for (Operation& op :
-         norm_forward(b, "embedding_norm", p.embedding_norm, {.out = r.residual}, reads(out), kRows))
-      block.operations.push_back(std::move(op));
+    append(block.operations,
+           norm_forward(b, "embedding_norm", p.embedding_norm, {.out = r.residual}, reads(out), kRows));
   return block;
 }
 
@@ -151,13 +148,10 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
   const BufferId last = b.add_scratch(block.name, "last_rows", b.types().stored, {kBatch, m.hidden_size});
   const NormResult norm{
       .out = b.add_scratch(block.name, "final_norm.out", b.types().stored, {kBatch, m.hidden_size})};
-  block.operations.push_back({.id = "head.gather_last",
-                              .kind = OpKind::gather_last,
-                              .dtype = b.types().statistic,
-                              .dims = {.rows = kRows, .cols = m.hidden_size},
-                              .operands = {writes(last), reads(r.residual)}});
-  for (Operation& op : norm_forward(b, "final_norm", p.final_norm, norm, reads(last), kBatch))
-    block.operations.push_back(std::move(op));
+  block.operations.push_back(operation("head.gather_last", OpKind::gather_last, b.types().statistic,
+                                       {.rows = kRows, .cols = m.hidden_size},
+                                       {writes(last), reads(r.residual)}));
+  append(block.operations, norm_forward(b, "final_norm", p.final_norm, norm, reads(last), kBatch));
   const bool divided = b.divides_vocabulary();
   const BufferId own =
       divided ? b.add_scratch(block.name, "logits_of_this_rank", b.types().statistic, {kBatch, m.vocab_size})
@@ -165,11 +159,8 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
   block.operations.push_back(matmul(b, "head.logits.forward", writes(own), reads(norm.out), {p.head, {}}, {},
                                     {.rows = kBatch, .cols = m.vocab_size, .inner = m.hidden_size}));
   if (divided)
-    block.operations.push_back({.id = "head.logits.all_gather",
-                                .kind = OpKind::all_gather,
-                                .dtype = b.types().statistic,
-                                .operands = {writes(r.logits), reads(own)},
-                                .group = b.groups().tensor});
+    block.operations.push_back(collective("head.logits.all_gather", OpKind::all_gather, b.types().statistic,
+                                          b.groups().tensor, {writes(r.logits), reads(own)}));
   block.operations.push_back({.id = "head.sample",
                               .kind = OpKind::sample,
                               .dtype = b.types().statistic,
@@ -184,10 +175,7 @@ void add_transfers(PlanBuilder& b, const GenerationBuffers& r, GenerationPlan& g
   if (b.groups().pipeline < 0) return;
   const auto add = [&](const char* name, OpKind kind, DType dtype, const Operand& operand) {
     return b.add(
-        {name,
-         list_of(
-             {.id = name, .kind = kind, .dtype = dtype, .operands = {operand}, .group = b.groups().pipeline}),
-         BlockRole::transfer});
+        {name, list_of(collective(name, kind, dtype, b.groups().pipeline, {operand})), BlockRole::transfer});
   };
   const DType stored = b.types().stored;
   generation.send_activation = add("pipeline.activation.send", OpKind::send, stored, reads(r.residual));

@@ -1,37 +1,14 @@
 #include "sim/plan/latent_attention.h"
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/writing.h"
 
 namespace sim {
 namespace {
 
-Operation operation(std::string id, OpKind kind, DType dtype, Dims dims, std::vector<Operand> operands) {
-  return {.id = std::move(id), .kind = kind, .dtype = dtype, .dims = dims, .operands = std::move(operands)};
-}
-
-void append(std::vector<Operation>& to, std::vector<Operation> more) {
-  for (Operation& op : more) to.push_back(std::move(op));
-}
-
 // The beginning of another buffer: so many columns of all its rows, one after the other.
 BufferId beginning_of(PlanBuilder& b, BufferId whole, const std::string& suffix, std::int64_t cols) {
-  Buffer part = b.buffer(whole);
-  part.name += suffix;
-  part.shape = {part.shape.front(), cols};
-  part.view_of = whole;
-  return b.add(std::move(part));
-}
-
-// Columns of another buffer.
-BufferId part_of(PlanBuilder& b, BufferId whole, const std::string& suffix, std::int64_t first,
-                 std::int64_t cols) {
-  Buffer part = b.buffer(whole);
-  part.row_width = part.shape.back().factor;
-  part.first_column = first;
-  part.name += suffix;
-  part.shape = {part.shape.front(), cols};
-  part.view_of = whole;
-  return b.add(std::move(part));
+  return add_view(b, whole, suffix, {b.buffer(whole).shape.front(), cols});
 }
 
 Dims core_dims(const Model& m, LayerKind kind = {}) {
@@ -99,8 +76,8 @@ LatentResults add_latent_results(PlanBuilder& b, const std::string& block, AddBu
     r.q_rstd = add_rstd("layer.attention.q_norm.rstd");
   }
   r.kv_down = add(b, block, "layer.attention.kv_down", t.stored, {rows, down_size(m)});
-  r.kv_down_latent = part_of(b, r.kv_down, ".latent", 0, a.kv_lora_rank);
-  r.key = part_of(b, r.kv_down, ".key", a.kv_lora_rank, a.qk_rope_head_dim);
+  r.kv_down_latent = add_column_view(b, r.kv_down, ".latent", 0, a.kv_lora_rank);
+  r.key = add_column_view(b, r.kv_down, ".key", a.kv_lora_rank, a.qk_rope_head_dim);
   r.kv_latent = add(b, block, "layer.attention.kv_norm.out", t.stored, {rows, a.kv_lora_rank});
   r.kv_rstd = add_rstd("layer.attention.kv_norm.rstd");
   r.q = add(b, block, "layer.attention.q", t.stored, {kRows, m.query_size()});
@@ -189,11 +166,9 @@ std::vector<Operation> latent_attention_forward(PlanBuilder& b, const std::strin
   ops.push_back(latent_norm(b, "layer.attention.kv_norm", p.kv_norm, r.kv_latent, r.kv_rstd, r.kv_down_latent,
                             a.kv_lora_rank));
   if (gathers) {
-    Operation gather{.id = "layer.attention.latents.all_gather.forward",
-                     .kind = OpKind::all_gather,
-                     .dtype = b.types().stored,
-                     .operands = {writes(s.kv_latent), reads(r.kv_latent), writes(s.key), reads(r.key)},
-                     .group = b.groups().tensor};
+    Operation gather =
+        collective("layer.attention.latents.all_gather.forward", OpKind::all_gather, b.types().stored,
+                   b.groups().tensor, {writes(s.kv_latent), reads(r.kv_latent), writes(s.key), reads(r.key)});
     if (has_q_latent) {
       gather.operands.push_back(writes(s.q_latent));
       gather.operands.push_back(reads(r.q_latent));
@@ -268,14 +243,13 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
 
   // Sums over the ranks that have other heads.
   const BufferId d_kv_down = add_kept("kv_down", own, down_size(m));
-  const BufferId d_down_key = part_of(b, d_kv_down, ".key", a.kv_lora_rank, a.qk_rope_head_dim);
+  const BufferId d_down_key = add_column_view(b, d_kv_down, ".key", a.kv_lora_rank, a.qk_rope_head_dim);
+  BufferId d_own_key = d_key;
   if (b.tensor_parallel()) {
-    Operation sum{.id = gathers ? "layer.attention.latents.reduce_scatter.backward"
-                                : "layer.attention.latents.all_reduce.backward",
-                  .kind = gathers ? OpKind::reduce_scatter : OpKind::all_reduce,
-                  .dtype = t.stored,
-                  .operands = {},
-                  .group = b.groups().tensor};
+    Operation sum =
+        collective(gathers ? "layer.attention.latents.reduce_scatter.backward"
+                           : "layer.attention.latents.all_reduce.backward",
+                   gathers ? OpKind::reduce_scatter : OpKind::all_reduce, t.stored, b.groups().tensor, {});
     const auto summed = [&](const std::string& name, BufferId whole, std::int64_t cols) {
       if (!gathers) {
         sum.operands.push_back(updates(whole));
@@ -288,23 +262,16 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
     };
     d_q_inp = summed("q_latent", d_q_inp, q_inner);
     d_kv_latent = summed("kv_latent", d_kv_latent, a.kv_lora_rank);
-    const BufferId d_own_key = summed("key", d_key, a.qk_rope_head_dim);
+    d_own_key = summed("key", d_key, a.qk_rope_head_dim);
     ops.push_back(std::move(sum));
-    ops.push_back(operation("layer.attention.key.backward", OpKind::add, t.statistic,
-                            {.rows = own, .cols = a.qk_rope_head_dim},
-                            {writes(d_down_key), reads(d_own_key)}));
-  } else {
-    ops.push_back(operation("layer.attention.key.backward", OpKind::add, t.statistic,
-                            {.rows = own, .cols = a.qk_rope_head_dim}, {writes(d_down_key), reads(d_key)}));
   }
+  ops.push_back(operation("layer.attention.key.backward", OpKind::add, t.statistic,
+                          {.rows = own, .cols = a.qk_rope_head_dim}, {writes(d_down_key), reads(d_own_key)}));
 
   // Norms and down-projections. A norm adds to its input's gradient.
   const auto norm = [&](const std::string& id, const Tensor& weight, BufferId dinp, BufferId d_result,
                         BufferId inp, BufferId rstd, std::int64_t rank) {
-    ops.push_back({.id = id + ".zero_gradient",
-                   .kind = OpKind::zero,
-                   .dtype = t.statistic,
-                   .operands = {writes(dinp)}});
+    ops.push_back(operation(id + ".zero_gradient", OpKind::zero, t.statistic, {}, {writes(dinp)}));
     Operation op =
         operation(id + ".backward", OpKind::rmsnorm_backward, t.statistic, {.rows = own, .hidden = rank},
                   {updates(dinp), updates(weight.gradient), reads(d_result), reads(inp),
@@ -312,8 +279,8 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
     op.scalar = static_cast<float>(m.norm_eps);
     ops.push_back(std::move(op));
   };
-  norm("layer.attention.kv_norm", p.kv_norm, part_of(b, d_kv_down, ".latent", 0, a.kv_lora_rank), d_kv_latent,
-       r.kv_down_latent, r.kv_rstd, a.kv_lora_rank);
+  norm("layer.attention.kv_norm", p.kv_norm, add_column_view(b, d_kv_down, ".latent", 0, a.kv_lora_rank),
+       d_kv_latent, r.kv_down_latent, r.kv_rstd, a.kv_lora_rank);
   const BufferId dinp = add("inp", own, hidden);
   append(ops, matmul_backward(b, "layer.attention.kv_down", dinp, d_kv_down, rows, p.kv_down,
                               product(own, down_size(m), hidden)));

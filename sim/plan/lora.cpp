@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/format.h"
+#include "sim/plan/writing.h"
 #include "sim/scenario/fields.h"
 
 namespace sim {
@@ -61,11 +62,8 @@ class AdapterWriter {
                           {writes(hidden), inp, reads(a.down.parameter), {}, {}}));
     ops.push_back(product(id + "_up.forward", OpKind::matmul, up_product(a, rank_),
                           {writes(delta), reads(hidden), reads(a.up.parameter), {}, {}}));
-    Operation add{.id = id + ".add.forward",
-                  .kind = OpKind::add_columns,
-                  .dtype = b_.types().statistic,
-                  .dims = columns_of(a),
-                  .operands = {updates(out.buffer, out.layer_offset), reads(delta)}};
+    Operation add = operation(id + ".add.forward", OpKind::add_columns, b_.types().statistic, columns_of(a),
+                              {updates(out.buffer, out.layer_offset), reads(delta)});
     add.scalar = scale();
     ops.push_back(std::move(add));
   }
@@ -80,11 +78,8 @@ class AdapterWriter {
     const AddBuffer add = b_.splits_backward() ? kept : scratch;
     const BufferId d_delta = add(b_, block_, id + ".out.gradient", b_.types().stored, {kRows, a.outputs});
     const BufferId d_hidden = add(b_, block_, id + ".gradient", b_.types().stored, {kRows, rank_});
-    Operation take{.id = id + ".take.backward",
-                   .kind = OpKind::take_columns,
-                   .dtype = b_.types().statistic,
-                   .dims = columns_of(a),
-                   .operands = {writes(d_delta), reads(dout.buffer, dout.layer_offset)}};
+    Operation take = operation(id + ".take.backward", OpKind::take_columns, b_.types().statistic,
+                               columns_of(a), {writes(d_delta), reads(dout.buffer, dout.layer_offset)});
     take.scalar = scale();
     ops.of_results.push_back(std::move(take));
     ops.of_results.push_back(product(id + "_up.backward_input", OpKind::matmul_backward_input,
@@ -109,10 +104,8 @@ class AdapterWriter {
     if (scales.empty()) return;
     const BufferId expanded =
         b_.add_scratch(block_, op.id + ".expanded", b_.types().stored, Shape(b_.buffer(weight.buffer).shape));
-    Operation& expands = ops.emplace_back(Operation{.id = op.id + ".dequantise",
-                                                    .kind = OpKind::dequantise,
-                                                    .dtype = b_.types().statistic,
-                                                    .operands = {writes(expanded), weight}});
+    Operation& expands = ops.emplace_back(operation(op.id + ".dequantise", OpKind::dequantise,
+                                                    b_.types().statistic, {}, {writes(expanded), weight}));
     for (const BufferId s : scales) expands.operands.push_back(reads(s));
     weight = reads(expanded);
     // The product itself reads no scales then.
@@ -125,11 +118,7 @@ class AdapterWriter {
  private:
   // In 16 bits or more, whatever the frozen products are multiplied in.
   Operation product(std::string id, OpKind kind, Dims dims, std::vector<Operand> operands) const {
-    return {.id = std::move(id),
-            .kind = kind,
-            .dtype = b_.types().wide_product,
-            .dims = dims,
-            .operands = std::move(operands)};
+    return operation(std::move(id), kind, b_.types().wide_product, dims, std::move(operands));
   }
   float scale() const {
     return static_cast<float>(b_.scenario().workload.lora_alpha / static_cast<double>(rank_));
@@ -142,28 +131,21 @@ class AdapterWriter {
   std::int64_t rank_;
 };
 
-void append(std::vector<Operation>& to, std::vector<Operation> more) {
-  for (Operation& op : more) to.push_back(std::move(op));
-}
-
 // Leaves out operations whose results neither a gradient of a parameter nor, where it is `wanted`, that of
 // the residual stream follows from.
 std::vector<Operation> that_lead_to_gradients(const PlanBuilder& b, std::vector<Operation> ops,
                                               BufferId wanted) {
-  const auto storage = [&](BufferId id) {
-    const BufferId whole = b.buffer(id).view_of;
-    return whole == kNoBuffer ? id : whole;
-  };
   std::set<BufferId> read{wanted};
   std::vector<Operation> kept_ops;
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
     const bool leads = std::any_of(op->operands.begin(), op->operands.end(), [&](const Operand& o) {
       return o.buffer != kNoBuffer && o.access != Access::read &&
-             (b.buffer(o.buffer).buffer_class == BufferClass::gradient || read.contains(storage(o.buffer)));
+             (b.buffer(o.buffer).buffer_class == BufferClass::gradient ||
+              read.contains(storage(b, o.buffer)));
     });
     if (!leads) continue;
     for (const Operand& o : op->operands)
-      if (o.buffer != kNoBuffer && o.access != Access::write) read.insert(storage(o.buffer));
+      if (o.buffer != kNoBuffer && o.access != Access::write) read.insert(storage(b, o.buffer));
     kept_ops.push_back(std::move(*op));
   }
   std::reverse(kept_ops.begin(), kept_ops.end());

@@ -4,20 +4,13 @@
 #include <cmath>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/writing.h"
 
 namespace sim {
 namespace {
 
 // What a rank has more of than the mean, in steps small enough for any figure that is published.
 constexpr std::int32_t kRatioSteps = 256;
-
-void append(std::vector<Operation>& to, std::vector<Operation> more) {
-  for (Operation& op : more) to.push_back(std::move(op));
-}
-
-Operation operation(std::string id, OpKind kind, DType dtype, Dims dims, std::vector<Operand> operands) {
-  return {.id = std::move(id), .kind = kind, .dtype = dtype, .dims = dims, .operands = std::move(operands)};
-}
 
 bool has_capacity(const PlanBuilder& b) {
   return b.scenario().workload.expert_capacity_factor > 0;
@@ -55,14 +48,6 @@ bool takes_rows_of_others(const PlanBuilder& b) {
 }
 bool sums_over_tensor_ranks(const PlanBuilder& b) {
   return b.tensor_parallel() && !b.strategy().sequence_parallel;
-}
-
-OpKind activation_kind(Activation a, bool backward) {
-  if (a == Activation::clamped_swiglu)
-    return backward ? OpKind::clamped_swiglu_backward : OpKind::clamped_swiglu;
-  if (a == Activation::geglu) return backward ? OpKind::geglu_backward : OpKind::geglu;
-  if (a == Activation::squared_relu) return backward ? OpKind::squared_relu_backward : OpKind::squared_relu;
-  return backward ? OpKind::swiglu_backward : OpKind::swiglu;
 }
 
 Dims route_dims(const PlanBuilder& b, const ExpertRows& rows) {
@@ -245,8 +230,9 @@ std::vector<Operation> shared_expert_forward(const PlanBuilder& b, const ExpertP
   if (r.shared_gate != kNoBuffer)
     ops.push_back(matmul(b, "layer.shared_expert.gate.forward", writes(r.shared_gate),
                          reads(gathers ? s.gathered : inp), {p.shared_gate, {}}, {}, gate_product(hidden)));
-  ops.push_back(operation("layer.shared_expert.activation.forward", activation_kind(m.activation, false),
-                          b.types().statistic, {.rows = kRows, .cols = width},
+  ops.push_back(operation("layer.shared_expert.activation.forward",
+                          activation_kind(m.activation, Phase::forward), b.types().statistic,
+                          {.rows = kRows, .cols = width},
                           {writes(r.shared_activation), reads(r.shared_up), reads(r.shared_gate)}));
   ops.back().place = Place::shared_expert;
   const Dims down{.rows = kRows, .cols = hidden, .inner = width};
@@ -258,11 +244,8 @@ std::vector<Operation> shared_expert_forward(const PlanBuilder& b, const ExpertP
   ops.push_back(matmul(b, "layer.shared_expert.down.forward", writes(s.shared_out),
                        reads(r.shared_activation), p.shared_down, {}, down));
   // The rows that a rank keeps fit where all rows' inputs were.
-  ops.push_back({.id = "layer.shared_expert.down.reduce_scatter.forward",
-                 .kind = OpKind::reduce_scatter,
-                 .dtype = b.types().stored,
-                 .operands = {updates(s.sum), reads(s.shared_out)},
-                 .group = b.groups().tensor});
+  ops.push_back(collective("layer.shared_expert.down.reduce_scatter.forward", OpKind::reduce_scatter,
+                           b.types().stored, b.groups().tensor, {updates(s.sum), reads(s.shared_out)}));
   return ops;
 }
 
@@ -316,7 +299,7 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
                         {writes(r.up), reads(on_input ? r.weighed : r.inp), reads(p.up.weight.parameter),
                          reads(p.up.bias.parameter), chosen}));
   ops.push_back(operation(
-      "layer.experts.activation.forward", activation_kind(m.activation, false), elementwise,
+      "layer.experts.activation.forward", activation_kind(m.activation, Phase::forward), elementwise,
       {.rows = rows.computed, .cols = e.moe_intermediate_size},
       {writes(r.activation), reads(r.up), on_input || on_output ? Operand{} : reads(r.row_weights)}));
   ops.back().place = place;
@@ -373,7 +356,7 @@ std::vector<Operation> shared_expert_backward(PlanBuilder& b, const std::string&
           ? kNoBuffer
           : read_by_weights(b, block, "layer.shared_expert.gate.gradient", t.statistic, {kRows, 1});
   ops.push_back(operation(
-      "layer.shared_expert.activation.backward", activation_kind(m.activation, true), t.statistic,
+      "layer.shared_expert.activation.backward", activation_kind(m.activation, Phase::backward), t.statistic,
       {.rows = kRows, .cols = width},
       {writes(d_up), reads(d_activation), reads(r.shared_up), reads(r.shared_gate), writes(d_gate)}));
   ops.back().place = Place::shared_expert;
@@ -462,8 +445,8 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
                                         {rows.computed, m.up_size(width)});
   const bool here = !on_input && !on_output;
   ops.push_back(
-      operation("layer.experts.activation.backward", activation_kind(m.activation, true), t.statistic,
-                {.rows = rows.computed, .cols = width},
+      operation("layer.experts.activation.backward", activation_kind(m.activation, Phase::backward),
+                t.statistic, {.rows = rows.computed, .cols = width},
                 {writes(d_up), reads(d_activation), reads(r.up), here ? reads(r.row_weights) : Operand{},
                  here ? writes(d_row_weights) : Operand{}}));
   ops.back().place = place;
@@ -505,11 +488,8 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
     const BufferId part = b.add_scratch(block, "layer.shared_expert.inp.gradient", t.stored, {kRows, hidden});
     append(ops, shared_expert_backward(b, block, p, r, inp, dout, part));
     if (b.strategy().sequence_parallel)
-      ops.push_back({.id = "layer.shared_expert.gate_up.reduce_scatter.backward",
-                     .kind = OpKind::reduce_scatter,
-                     .dtype = t.stored,
-                     .operands = {updates(dinp), reads(part)},
-                     .group = b.groups().tensor});
+      ops.push_back(collective("layer.shared_expert.gate_up.reduce_scatter.backward", OpKind::reduce_scatter,
+                               t.stored, b.groups().tensor, {updates(dinp), reads(part)}));
     else
       add_to_dinp("layer.shared_expert.add.backward", part);
   }

@@ -1,21 +1,14 @@
 #include "sim/plan/multi_token_prediction.h"
 
+#include "sim/plan/writing.h"
+
 namespace sim {
 namespace {
 
-void append(std::vector<Operation>& to, std::vector<Operation> more) {
-  for (Operation& op : more) to.push_back(std::move(op));
-}
-
 // One half of the columns.
 BufferId half(PlanBuilder& b, BufferId whole, bool second, const char* suffix) {
-  Buffer part = b.buffer(whole);
-  part.name += suffix;
-  part.shape = {b.stream_rows(), b.model().hidden_size};
-  part.view_of = whole;
-  part.row_width = 2 * b.model().hidden_size;
-  part.first_column = second ? b.model().hidden_size : 0;
-  return b.add(std::move(part));
+  const std::int64_t hidden = b.model().hidden_size;
+  return add_column_view(b, whole, suffix, second ? hidden : 0, hidden);
 }
 
 LayerKind kind_of_module(const PlanBuilder& b) {
@@ -38,11 +31,7 @@ Dims projection_dims(const PlanBuilder& b) {
 PredictionBuffers add_prediction_buffers(PlanBuilder& b, std::size_t module) {
   const std::int64_t hidden = b.model().hidden_size;
   const auto add = [&](const std::string& name, DType dtype, const Shape& shape) {
-    return b.add({.name = module_prefix(module) + name,
-                  .buffer_class = BufferClass::activation,
-                  .dtype = dtype,
-                  .shape = shape,
-                  .per_micro_batch = true});
+    return activation(b, "", module_prefix(module) + name, dtype, shape);
   };
   const Extent rows = b.stream_rows();
   const DType stored = b.types().stored, statistic = b.types().statistic;
@@ -74,11 +63,9 @@ std::vector<Operation> prediction_forward(PlanBuilder& b, const std::string& blo
       scatters ? b.add_scratch(block, "embedding.whole", b.types().stored, {kRows, m.hidden_size})
                : r.embedding;
   std::vector<Operation> ops;
-  ops.push_back({.id = "embedding.forward",
-                 .kind = OpKind::embedding,
-                 .dtype = b.types().statistic,
-                 .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                 .operands = {writes(whole), reads(next_tokens), reads(p.embedding.parameter), {}, {}}});
+  ops.push_back(operation("embedding.forward", OpKind::embedding, b.types().statistic,
+                          {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
+                          {writes(whole), reads(next_tokens), reads(p.embedding.parameter), {}, {}}));
   append(ops,
          sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? r.embedding : kNoBuffer));
   append(ops, norm_forward(b, "embedding_norm", p.prediction.embedding_norm, r.embedding_norm,
@@ -108,10 +95,8 @@ std::vector<Operation> prediction_backward(PlanBuilder& b, const std::string& bl
   append(ops, norm_backward(b, "hidden_norm", p.prediction.hidden_norm, r.hidden_norm, reads(residual),
                             residual_gradient, half(b, d_normed, false, ".hidden")));
   BufferId d_embedding = b.add_scratch(block, "embedding.gradient", stored, {rows, m.hidden_size});
-  ops.push_back({.id = "embedding.zero_gradient",
-                 .kind = OpKind::zero,
-                 .dtype = b.types().statistic,
-                 .operands = {writes(d_embedding)}});
+  ops.push_back(
+      operation("embedding.zero_gradient", OpKind::zero, b.types().statistic, {}, {writes(d_embedding)}));
   append(ops, norm_backward(b, "embedding_norm", p.prediction.embedding_norm, r.embedding_norm,
                             reads(r.embedding), d_embedding, half(b, d_normed, true, ".embedding")));
   if (b.strategy().sequence_parallel) {
@@ -119,11 +104,9 @@ std::vector<Operation> prediction_backward(PlanBuilder& b, const std::string& bl
     ops.push_back(gather_rows(b, "embedding", Phase::backward, whole, d_embedding));
     d_embedding = whole;
   }
-  ops.push_back({.id = "embedding.backward",
-                 .kind = OpKind::embedding_backward,
-                 .dtype = b.types().statistic,
-                 .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                 .operands = {updates(p.embedding.gradient), {}, reads(d_embedding), reads(next_tokens)}});
+  ops.push_back(operation("embedding.backward", OpKind::embedding_backward, b.types().statistic,
+                          {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
+                          {updates(p.embedding.gradient), {}, reads(d_embedding), reads(next_tokens)}));
   return ops;
 }
 

@@ -4,22 +4,15 @@
 #include <set>
 #include <utility>
 
+#include "sim/plan/writing.h"
+
 namespace sim {
 namespace {
-
-Operation copy(std::string id, OpKind kind, DType dtype, std::vector<Operand> pairs) {
-  return {.id = std::move(id), .kind = kind, .dtype = dtype, .operands = std::move(pairs)};
-}
 
 void add_blocks(const PlacedBlocks& placed, std::vector<BlockId>& to) {
   for (const bool first : {false, true})
     for (const bool last : {false, true})
       if (const BlockId b = placed.at({first, last}); b >= 0) to.push_back(b);
-}
-
-BufferId storage(const PlanBuilder& b, BufferId buffer) {
-  const BufferId whole = b.buffer(buffer).view_of;
-  return whole == kNoBuffer ? buffer : whole;
 }
 
 // Kept buffers of the action's own layer that any of the blocks accesses in one of these ways.
@@ -98,11 +91,12 @@ void offload_activations(PlanBuilder& b, const std::string& name, BufferId resid
   if (out.empty()) return;
   const DType type = b.types().stored;
   layer.to_host = b.add({name + ".to_host",
-                         {copy("layer.copy_to_host", OpKind::copy_to_host, type, std::move(out))},
+                         {operation("layer.copy_to_host", OpKind::copy_to_host, type, {}, std::move(out))},
                          BlockRole::copy});
-  layer.from_host = b.add({name + ".from_host",
-                           {copy("layer.copy_from_host", OpKind::copy_from_host, type, std::move(back))},
-                           BlockRole::copy});
+  layer.from_host =
+      b.add({name + ".from_host",
+             {operation("layer.copy_from_host", OpKind::copy_from_host, type, {}, std::move(back))},
+             BlockRole::copy});
 }
 
 std::vector<Operation> gradients_to_host(const PlanBuilder& b, const std::vector<Tensor>& unit) {
@@ -110,7 +104,8 @@ std::vector<Operation> gradients_to_host(const PlanBuilder& b, const std::vector
   pairs.reserve(2 * unit.size());
   for (const Tensor& t : unit) pairs.insert(pairs.end(), {writes(t.host_gradient), reads(t.gradient_shard)});
   if (pairs.empty()) return {};
-  return list_of(copy("gradients.copy_to_host", OpKind::copy_to_host, b.types().gradient, std::move(pairs)));
+  return list_of(
+      operation("gradients.copy_to_host", OpKind::copy_to_host, b.types().gradient, {}, std::move(pairs)));
 }
 
 std::vector<Operation> parameters_from_host(const PlanBuilder& b, const std::vector<Tensor>& unit) {
@@ -120,7 +115,7 @@ std::vector<Operation> parameters_from_host(const PlanBuilder& b, const std::vec
     pairs.insert(pairs.end(), {writes(t.parameter_shard), reads(t.host_parameter)});
   if (pairs.empty()) return {};
   return list_of(
-      copy("parameters.copy_from_host", OpKind::copy_from_host, b.types().stored, std::move(pairs)));
+      operation("parameters.copy_from_host", OpKind::copy_from_host, b.types().stored, {}, std::move(pairs)));
 }
 
 }  // namespace sim

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <iterator>
+
+#include "sim/plan/writing.h"
 
 namespace sim {
 namespace {
@@ -77,10 +78,8 @@ void append_operands(OpKind kind, const Tensor& t, std::vector<Operand>& operand
 std::vector<Operation> muon_operations(PlanBuilder& b, const std::string& block,
                                        const std::vector<Tensor>& matrices, BufferId norm) {
   const DType type = b.types().product == DType::fp8 ? b.types().stored : b.types().product;
-  Operation momentum{.id = "optimizer.muon.momentum",
-                     .kind = OpKind::muon_momentum,
-                     .dtype = DType::fp32,
-                     .operands = {reads(norm)}};
+  Operation momentum =
+      operation("optimizer.muon.momentum", OpKind::muon_momentum, DType::fp32, {}, {reads(norm)});
   Operation apply{.id = "optimizer.muon.apply",
                   .kind = OpKind::apply_update,
                   .dtype = DType::fp32,
@@ -97,14 +96,12 @@ std::vector<Operation> muon_operations(PlanBuilder& b, const std::string& block,
     apply.operands.insert(apply.operands.end(), {updated(t).parameter, reads(update), updates(t.master)});
     const std::size_t last = shape.size() - 1;
     products.push_back(
-        {.id = "optimizer.muon.orthogonalise." + name,
-         .kind = OpKind::orthogonalise,
-         .dtype = type,
-         .dims = {.rows = shape[last - 1], .cols = shape[last], .groups = last == 2 ? shape[0].factor : 1},
-         .operands = {updates(update)}});
+        operation("optimizer.muon.orthogonalise." + name, OpKind::orthogonalise, type,
+                  {.rows = shape[last - 1], .cols = shape[last], .groups = last == 2 ? shape[0].factor : 1},
+                  {updates(update)}));
   }
   std::vector<Operation> ops{std::move(momentum)};
-  std::move(products.begin(), products.end(), std::back_inserter(ops));
+  append(ops, std::move(products));
   ops.push_back(std::move(apply));
   return ops;
 }

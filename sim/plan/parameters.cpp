@@ -439,49 +439,32 @@ std::vector<Tensor> DecoderParameters::head_group() const {
   return group;
 }
 
+namespace {
+
+void read_for_backward(Tensor& t) {
+  t.parameter = t.parameter_for_backward;
+}
+void read_for_backward(Affine& a) {
+  read_for_backward(a.weight);
+  read_for_backward(a.bias);
+}
+
+}  // namespace
+
 DecoderParameters for_backward(DecoderParameters p) {
-  const auto turn = [](Tensor& t) { t.parameter = t.parameter_for_backward; };
+  const auto turn = [](auto&... all) { (read_for_backward(all), ...); };
   ExpertParameters& e = p.experts;
   LatentParameters& l = p.latent;
   PredictionParameters& n = p.prediction;
   StateSpaceParameters& s = p.state_space;
-  for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias,
-                    &l.q_norm, &l.kv_norm, &e.shared_gate, &s.heads, &s.norm})
-    turn(*t);
-  for (Affine* a : {&p.state_space_norm, &s.in, &s.conv, &s.out}) {
-    turn(a->weight);
-    turn(a->bias);
-  }
-  for (Affine* a : {&p.embedding_norm,
-                    &p.attention_norm,
-                    &p.qkv,
-                    &p.qk_norm,
-                    &p.attention_output,
-                    &p.mlp_norm,
-                    &p.mlp_up,
-                    &p.mlp_down,
-                    &p.final_norm,
-                    &e.up,
-                    &e.down,
-                    &e.shared_up,
-                    &e.shared_down,
-                    &l.q_down,
-                    &l.q_up,
-                    &l.kv_down,
-                    &l.kv_up,
-                    &n.hidden_norm,
-                    &n.embedding_norm,
-                    &n.projection,
-                    &n.final_norm,
-                    &p.attention_output_norm,
-                    &p.mlp_output_norm}) {
-    turn(a->weight);
-    turn(a->bias);
-  }
-  for (Adapter& a : p.adapters) {
-    turn(a.down);
-    turn(a.up);
-  }
+  turn(p.embedding, p.position_embedding, p.embedding_norm, p.final_norm, p.head);
+  turn(p.attention_norm, p.qkv, p.qk_norm, p.sinks, p.attention_output, p.attention_output_norm);
+  turn(p.mlp_norm, p.mlp_up, p.mlp_down, p.mlp_output_norm);
+  turn(e.router, e.router_bias, e.up, e.down, e.shared_up, e.shared_down, e.shared_gate);
+  turn(l.q_down, l.q_norm, l.q_up, l.kv_down, l.kv_norm, l.kv_up);
+  turn(p.state_space_norm, s.in, s.conv, s.heads, s.norm, s.out);
+  turn(n.hidden_norm, n.embedding_norm, n.projection, n.final_norm);
+  for (Adapter& a : p.adapters) turn(a.down, a.up);
   for (DecoderParameters& module : p.modules) module = for_backward(std::move(module));
   return p;
 }

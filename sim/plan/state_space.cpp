@@ -1,6 +1,7 @@
 #include "sim/plan/state_space.h"
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/writing.h"
 
 namespace sim {
 namespace {
@@ -18,11 +19,7 @@ Dims mixer_dims(const Model& m) {
 }
 
 Operation mixer_operation(const PlanBuilder& b, const char* id, OpKind kind, std::vector<Operand> operands) {
-  Operation op{.id = id,
-               .kind = kind,
-               .dtype = b.types().statistic,
-               .dims = mixer_dims(b.model()),
-               .operands = std::move(operands)};
+  Operation op = operation(id, kind, b.types().statistic, mixer_dims(b.model()), std::move(operands));
   if (kind == OpKind::gated_norm || kind == OpKind::gated_norm_backward)
     op.scalar = static_cast<float>(b.model().norm_eps);
   return op;

@@ -22,6 +22,7 @@
 #include "sim/plan/schedule.h"
 #include "sim/plan/stage_program.h"
 #include "sim/plan/step_blocks.h"
+#include "sim/plan/writing.h"
 
 namespace sim {
 namespace {
@@ -59,11 +60,7 @@ BufferId add_residual(PlanBuilder& b) {
   return b.add_kept("residual", b.types().stored, {b.stream_rows(), b.model().hidden_size});
 }
 BufferId add_residual_gradient(PlanBuilder& b) {
-  return b.add({.name = "residual.gradient",
-                .buffer_class = BufferClass::activation,
-                .dtype = b.types().stored,
-                .shape = {b.stream_rows(), b.model().hidden_size},
-                .per_micro_batch = true});
+  return activation(b, "", "residual.gradient", b.types().stored, {b.stream_rows(), b.model().hidden_size});
 }
 
 TrainingBuffers add_buffers(PlanBuilder& b) {
@@ -84,11 +81,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
                     .per_micro_batch = true});
   r.gradient_norm = add_gradient_norm(b);
   const auto add_activation = [&](std::string_view name, DType dtype, const Shape& shape) {
-    return b.add({.name = std::string(name),
-                  .buffer_class = BufferClass::activation,
-                  .dtype = dtype,
-                  .shape = shape,
-                  .per_micro_batch = true});
+    return activation(b, "", std::string(name), dtype, shape);
   };
   const Extent rows = b.stream_rows();
   r.residual = add_residual(b);
@@ -107,9 +100,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
       r.embedding_norm.mean = add_activation("embedding_norm.mean", t.statistic, {rows});
     r.embedding_norm.rstd = add_activation("embedding_norm.rstd", t.statistic, {rows});
   }
-  r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
-  if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
-  r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
+  r.final_norm = add_norm_result(b, "", "final_norm", activation, true);
   // Fewer bits than fp32 are of mixed precision.
   if (t.stored != DType::fp32)
     r.logits_type =
@@ -120,7 +111,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
 }
 
 void append(Block& block, std::vector<Operation> operations) {
-  for (Operation& op : operations) block.operations.push_back(std::move(op));
+  append(block.operations, std::move(operations));
 }
 
 Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
@@ -135,15 +126,13 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
   const BufferId whole =
       scatters ? b.add_scratch(block.name, "embedding.whole", b.types().stored, {kRows, m.hidden_size})
                : rows;
-  block.operations.push_back({.id = "embedding.forward",
-                              .kind = OpKind::embedding,
-                              .dtype = b.types().statistic,
-                              .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                              .operands = {writes(whole),
-                                           reads(r.tokens),
-                                           reads(p.embedding.parameter),
-                                           reads(p.position_embedding.parameter),
-                                           {}}});
+  block.operations.push_back(operation("embedding.forward", OpKind::embedding, b.types().statistic,
+                                       {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
+                                       {writes(whole),
+                                        reads(r.tokens),
+                                        reads(p.embedding.parameter),
+                                        reads(p.position_embedding.parameter),
+                                        {}}));
   append(block, sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? rows : kNoBuffer));
   if (scales) block.operations.push_back(scale_embedding(b, "forward", writes(out), rows));
   if (m.embedding_norm)
@@ -151,11 +140,9 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
                                b.stream_rows()));
   if (r.embedding_dropout_mask != kNoBuffer)
     block.operations.push_back(
-        {.id = "embedding.dropout.forward",
-         .kind = OpKind::dropout,
-         .dtype = b.types().statistic,
-         .dims = {.rows = b.stream_rows(), .cols = m.hidden_size},
-         .operands = {updates(r.residual), writes(r.embedding_dropout_mask), reads(r.residual)}});
+        operation("embedding.dropout.forward", OpKind::dropout, b.types().statistic,
+                  {.rows = b.stream_rows(), .cols = m.hidden_size},
+                  {updates(r.residual), writes(r.embedding_dropout_mask), reads(r.residual)}));
   return block;
 }
 
@@ -163,20 +150,16 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
   const Model& m = b.model();
   Block block{"embedding.backward", {}, BlockRole::embedding, BlockPass::backward};
   if (r.embedding_dropout_mask != kNoBuffer)
-    block.operations.push_back({.id = "embedding.dropout.backward",
-                                .kind = OpKind::dropout_backward,
-                                .dtype = b.types().statistic,
-                                .dims = {.rows = b.stream_rows(), .cols = m.hidden_size},
-                                .operands = {updates(r.residual_gradient), reads(r.residual_gradient),
-                                             reads(r.embedding_dropout_mask)}});
+    block.operations.push_back(operation(
+        "embedding.dropout.backward", OpKind::dropout_backward, b.types().statistic,
+        {.rows = b.stream_rows(), .cols = m.hidden_size},
+        {updates(r.residual_gradient), reads(r.residual_gradient), reads(r.embedding_dropout_mask)}));
   BufferId dout = r.residual_gradient;
   if (m.embedding_norm) {
     dout =
         b.add_scratch(block.name, "embedding.gradient", b.types().stored, {b.stream_rows(), m.hidden_size});
-    block.operations.push_back({.id = "embedding.zero_gradient",
-                                .kind = OpKind::zero,
-                                .dtype = b.types().statistic,
-                                .operands = {writes(dout)}});
+    block.operations.push_back(
+        operation("embedding.zero_gradient", OpKind::zero, b.types().statistic, {}, {writes(dout)}));
     append(block, norm_backward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
                                 dout, r.residual_gradient));
   }
@@ -192,13 +175,10 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
     block.operations.push_back(gather_rows(b, "embedding", Phase::backward, whole, dout));
     dout = whole;
   }
-  block.operations.push_back(
-      {.id = "embedding.backward",
-       .kind = OpKind::embedding_backward,
-       .dtype = b.types().statistic,
-       .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-       .operands = {updates(p.embedding.gradient), updates(p.position_embedding.gradient), reads(dout),
-                    reads(r.tokens)}});
+  block.operations.push_back(operation(
+      "embedding.backward", OpKind::embedding_backward, b.types().statistic,
+      {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
+      {updates(p.embedding.gradient), updates(p.position_embedding.gradient), reads(dout), reads(r.tokens)}));
   return block;
 }
 
@@ -250,16 +230,12 @@ void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p,
                                     {}, head_product(b.model(), r.rows)));
   block.operations.back().dtype = b.types().wide_product;
   if (statistics.own != kNoBuffer) {
-    block.operations.push_back({.id = "head.cross_entropy_statistics",
-                                .kind = OpKind::cross_entropy_statistics,
-                                .dtype = type,
-                                .dims = dims,
-                                .operands = {writes(statistics.own), reads(r.logits), reads(r.targets)}});
-    block.operations.push_back({.id = "head.cross_entropy.all_gather",
-                                .kind = OpKind::all_gather,
-                                .dtype = type,
-                                .operands = {writes(statistics.all), reads(statistics.own)},
-                                .group = b.groups().tensor});
+    block.operations.push_back(operation("head.cross_entropy_statistics", OpKind::cross_entropy_statistics,
+                                         type, dims,
+                                         {writes(statistics.own), reads(r.logits), reads(r.targets)}));
+    block.operations.push_back(collective("head.cross_entropy.all_gather", OpKind::all_gather, type,
+                                          b.groups().tensor,
+                                          {writes(statistics.all), reads(statistics.own)}));
   }
   block.operations.push_back(
       {.id = "head.cross_entropy",
@@ -335,13 +311,10 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
   }
   append(block, sum_over_tensor_ranks(b, "head.logits", Phase::backward, d_final_norm, d_rows));
   // Norms add to the residual stream's gradient; this one begins it.
-  block.operations.push_back({.id = "residual.zero_gradient",
-                              .kind = OpKind::zero,
-                              .dtype = b.types().statistic,
-                              .operands = {writes(r.residual_gradient)}});
-  for (Operation& op : norm_backward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual),
-                                     r.residual_gradient, d_rows != kNoBuffer ? d_rows : d_final_norm))
-    block.operations.push_back(std::move(op));
+  block.operations.push_back(operation("residual.zero_gradient", OpKind::zero, b.types().statistic, {},
+                                       {writes(r.residual_gradient)}));
+  append(block, norm_backward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual),
+                              r.residual_gradient, d_rows != kNoBuffer ? d_rows : d_final_norm));
   return block;
 }
 
@@ -355,24 +328,16 @@ class Prediction {
         prefix_(module_prefix(module)),
         buffers_(add_prediction_buffers(b, module)),
         own_(before) {
-    const auto add = [&](const char* name, DType dtype, const Shape& shape) {
-      return b.add({.name = prefix_ + name,
-                    .buffer_class = BufferClass::activation,
-                    .dtype = dtype,
-                    .shape = shape,
-                    .per_micro_batch = true});
+    const auto add = [&](const char* name, const Shape& shape) {
+      return activation(b, "", prefix_ + name, b.types().statistic, shape);
     };
-    const ElementTypes& t = b.types();
-    const Extent rows = b.stream_rows();
     own_.residual = buffers_.out;
     own_.residual_gradient = buffers_.gradient;
     own_.targets = b.add_input(prefix_ + "targets", DType::int32, {kBatch, kQueryLength}, true);
-    own_.losses = add("losses", t.statistic, {kRows});
-    own_.logits_type = t.statistic;
-    if (head_chunks(b) == 1) own_.logits = add("logits", own_.logits_type, {kRows, b.model().vocab_size});
-    own_.final_norm.out = add("final_norm.out", t.stored, {rows, b.model().hidden_size});
-    if (b.model().norm == Norm::layernorm) own_.final_norm.mean = add("final_norm.mean", t.statistic, {rows});
-    own_.final_norm.rstd = add("final_norm.rstd", t.statistic, {rows});
+    own_.losses = add("losses", {kRows});
+    own_.logits_type = b.types().statistic;
+    if (head_chunks(b) == 1) own_.logits = add("logits", {kRows, b.model().vocab_size});
+    own_.final_norm = add_norm_result(b, "", prefix_ + "final_norm", activation, true);
   }
 
   const TrainingBuffers& buffers() const { return own_; }
@@ -636,8 +601,7 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
        {Part{"optimizer.squared_norm", false, false}, Part{"optimizer.squared_norm.replicated", true, false},
         Part{"optimizer.squared_norm.experts", false, true}}) {
     if (std::none_of(unit.begin(), unit.end(), [&](const Tensor& t) { return is_of(t, part); })) continue;
-    Operation& op = ops.emplace_back(
-        Operation{.id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {}});
+    Operation& op = ops.emplace_back(operation(part.id, OpKind::squared_norm, DType::fp32, {}, {}));
     op.operands.reserve(1 + unit.size());
     op.operands.push_back(updates(norm));
     for (const Tensor& t : unit) {
@@ -708,10 +672,6 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
   return blocks;
 }
 
-Operation collective(std::string id, OpKind kind, DType dtype, std::int32_t group) {
-  return {.id = std::move(id), .kind = kind, .dtype = dtype, .group = group};
-}
-
 // Tensors of experts are exchanged among those that hold the same experts, all others among all that divide
 // the batch.
 struct DataGroup {
@@ -779,12 +739,16 @@ std::vector<Operation> of_layers(std::vector<Operation> operations, std::int32_t
   return operations;
 }
 
+bool attends(Unit unit) {
+  return unit == Unit::layer || unit == Unit::expert_layer || unit == Unit::attention;
+}
+
 // What sequence-parallel ranks have from their own rows, and all from their own heads.
 Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, Unit unit) {
   Tensors parts;
   if (b.strategy().sequence_parallel) parts = learning(p.of_own_rows(unit));
-  const bool attends = unit == Unit::layer || unit == Unit::expert_layer || unit == Unit::attention;
-  if (attends && p.qk_norm.weight.learns() && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
+  if (attends(unit) && p.qk_norm.weight.learns() && p.qk_norm.weight.replicated)
+    parts.push_back(p.qk_norm.weight);
   // Each has a part of the gradient that the width of the shared expert is divided for.
   if (has_experts(unit) && p.experts.shared_gate) parts.push_back(p.experts.shared_gate);
   // One of an adapter's two factors is divided, and the other's gradient follows from each rank's part of it.
@@ -812,9 +776,10 @@ std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& un
 void add_pipeline_blocks(PlanBuilder& b, BufferId residual, BufferId residual_gradient, StepBlocks& blocks) {
   if (b.groups().pipeline < 0) return;
   const auto add = [&](const std::string& what, OpKind kind, Operand operand) {
-    Operation op = collective("pipeline." + what, kind, b.types().stored, b.groups().pipeline);
-    op.operands = {operand};
-    return b.add({"pipeline." + what, list_of(std::move(op)), BlockRole::transfer});
+    return b.add(
+        {"pipeline." + what,
+         list_of(collective("pipeline." + what, kind, b.types().stored, b.groups().pipeline, {operand})),
+         BlockRole::transfer});
   };
   blocks.send_activation = add("activation.send", OpKind::send, reads(residual));
   blocks.receive_activation = add("activation.receive", OpKind::receive, writes(residual));
@@ -856,10 +821,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
     return parts;
   };
   const auto layer = [&](Unit unit) {
-    const bool attends = unit == Unit::layer || unit == Unit::expert_layer || unit == Unit::attention;
     return add(name_of(unit) + ".reduce_gradients",
                reduce_gradients(b, units[unit], summed_over_tensor_ranks(b, p, unit),
-                                attends ? p.key_value_gradients : std::vector<BufferId>{}));
+                                attends(unit) ? p.key_value_gradients : std::vector<BufferId>{}));
   };
   Tensors head_parts = of_own_rows(p.final_norm);
   std::vector<BufferId> head_key_values;
@@ -898,11 +862,6 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   blocks.zero_whole =
       add_zero_blocks(b, p, units, "zero_whole_gradients", "gradients.zero", &Tensor::gradient, true);
   if (zero_stage < 3) return;
-  const auto for_layers = [&](auto block_of) {
-    UnitBlocks u;
-    for (const Unit unit : units.layers) u[unit] = block_of(name_of(unit), units.held[unit]);
-    return u;
-  };
   Tensors head = units.held[Unit::head];
   // The copy of a tied head's weight for backward: forward's lives until the head.
   if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
@@ -919,14 +878,15 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
     return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward),
                BlockRole::gather);
   };
-  blocks.gather_for_backward = for_layers(gather_of);
+  for (const Unit unit : units.layers)
+    blocks.gather_for_backward[unit] = gather_of(name_of(unit), units.held[unit]);
   blocks.gather_for_backward[Unit::head] = gather_of("head", head);
 }
 
 void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units, BufferId norm,
                           StepBlocks& blocks) {
   const auto operation = [&](const char* id, OpKind kind, Operand operand) {
-    return Operation{.id = id, .kind = kind, .dtype = DType::fp32, .operands = {operand}};
+    return sim::operation(id, kind, DType::fp32, {}, {operand});
   };
   Block zeros{"zero_gradient_norm",
               list_of(operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm)))};
@@ -944,8 +904,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   blocks.zero_norm = b.add(std::move(zeros));
   if (b.groups().tied_embedding >= 0 && p.embedding.learns()) {
     Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
-                              b.groups().tied_embedding);
-    op.operands = {updates(p.embedding.gradient_shard)};
+                              b.groups().tied_embedding, {updates(p.embedding.gradient_shard)});
     blocks.sum_tied_embedding =
         b.add({"tied_embedding.reduce_gradients", list_of(std::move(op)), BlockRole::reduce});
   }
@@ -965,10 +924,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   const auto sum_over_ranks = [&](const std::string& id, BufferId number, std::vector<Operation>& ops) {
     const auto add_sum = [&](const char* name, std::int32_t group) {
       if (group < 0) return;
-      Operation op =
-          collective(id + ".all_reduce." + name, OpKind::all_reduce, b.buffer(number).dtype, group);
-      op.operands = {updates(number)};
-      ops.push_back(std::move(op));
+      ops.push_back(collective(id + ".all_reduce." + name, OpKind::all_reduce, b.buffer(number).dtype, group,
+                               {updates(number)}));
     };
     add_sum("tensor", b.groups().tensor);
     if (sums_norm_over_data(b))
