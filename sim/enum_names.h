@@ -1,8 +1,9 @@
 // The words that files, flags and reports use for enumerators: their identifiers, as the compiler spells
-// them. An enumeration with other words has a table of them:
+// them, so that who renames an enumerator renames a word of files. An enumeration with other words has a
+// table of them:
 //
 //   template <>
-//   inline constexpr std::array<std::string_view, 2> kOtherWords<Batching>{"static", "mixed"};
+//   inline constexpr std::array<std::string_view, 2> kOtherWords<Measure>{"commonsense", "MMLU"};
 //
 // Enumerators count from 0.
 #pragma once
