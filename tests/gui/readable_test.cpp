@@ -2,6 +2,7 @@
 #include <array>
 #include <random>
 
+#include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
 #include "tests/gui/drawn_text.h"
 #include "tests/gui/null_desktop.h"
@@ -103,4 +104,32 @@ TEST_CASE("no text is cut off or lies on another, of 300 random scenarios at ran
     check_text();
   }
   CHECK(shown == 300);
+}
+
+TEST_CASE(
+    "no line of a run's messages is cut, whatever the height and type: rooms that scroll hold whole lines") {
+  sim::Report run = sim::predict(tests::small_scenario());
+  run.source.kind = sim::ReportKind::measured;
+  run.source.slowdown.arithmetic = 2.47;  // a message of its own
+  for (int i = 1; i <= 20; ++i) run.steps.push_back({i, 5.0 / i, 1.0, sim::Seconds{0.5}, 4096});
+  tests::NullDesktop desktop;
+  desktop.shell().view().maximised = "live";
+  desktop.shell().show_measured(run);
+  desktop.settle();
+  int lines = 0;
+  for (const float scale : kScales)
+    for (float height = 520; height < 1100; height += 37) {
+      desktop.shell().set_display_scale(scale);
+      desktop.resize({1200 * scale, height * scale});
+      desktop.frames(4);
+      CAPTURE(scale, height);
+      const auto glyphs = tests::drawn_glyphs();
+      for (std::size_t i = 0; i < glyphs.size(); ++i) {
+        if (!glyphs[i].window || std::string_view(glyphs[i].window->Name).find("/log_") == std::string::npos)
+          continue;
+        ++lines;
+        if (glyphs[i].cut_at_ends() > 1.01f) FAIL_CHECK(tests::words_around(glyphs, i));
+      }
+    }
+  CHECK(lines > 1000);
 }

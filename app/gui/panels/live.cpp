@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
@@ -235,18 +236,29 @@ void draw_outlook(const PanelContext& context) {
   if (primary_button(look, words.c_str(), look.color().predicted)) context.edit(words, *nearest);
 }
 
+// Lines of text in a room of their own.
+void draw_lines(const Look& look, const char* id, TextRole role, ImVec2 size,
+                const std::function<void()>& lines) {
+  ImGui::BeginChild(id, {size.x, whole_lines(look, role, size.y)});
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(ImGui::GetStyle().ItemSpacing.x, 0));
+  lines();
+  ImGui::PopStyleVar();
+  ImGui::EndChild();
+}
+
 void draw_log(const PanelContext& context, const RunView& run, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  ImGui::BeginChild("log", size);
-  for (const LogLine& line : run.log) {
-    const ImU32 color = line.kind == LogLine::Kind::bad    ? c.bad
-                        : line.kind == LogLine::Kind::good ? c.good
-                                                           : c.dim;
-    text_wrapped(look, TextRole::caption, color, line.text);
-  }
-  if (ImGui::GetScrollY() >= ImGui::GetScrollMaxY()) ImGui::SetScrollHereY(1);
-  ImGui::EndChild();
+  draw_lines(look, "log", TextRole::caption, size, [&] {
+    for (const LogLine& line : run.log) {
+      const ImU32 color = line.kind == LogLine::Kind::bad    ? c.bad
+                          : line.kind == LogLine::Kind::good ? c.good
+                                                             : c.dim;
+      text_wrapped(look, TextRole::caption, color, line.text);
+    }
+    // Unless the user has scrolled back.
+    if (ImGui::GetScrollY() >= ImGui::GetScrollMaxY()) ImGui::SetScrollHereY(1);
+  });
 }
 
 // What the driver says of the device while it runs: one quantity over the run's time.
@@ -375,10 +387,10 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   draw_memory_check(context, run, {room.x - left - gap, std::max(look.px(30), upper.y - used + look.px(20))});
   ImGui::EndGroup();
   text(look, TextRole::caption, c.dim, "text");
-  ImGui::BeginChild("text", ImGui::GetContentRegionAvail());
-  text_wrapped(look, TextRole::number, c.measured, run.text);
-  if (run.active()) ImGui::SetScrollHereY(1);
-  ImGui::EndChild();
+  draw_lines(look, "text", TextRole::number, ImGui::GetContentRegionAvail(), [&] {
+    text_wrapped(look, TextRole::number, c.measured, run.text);
+    if (run.active()) ImGui::SetScrollHereY(1);
+  });
 }
 
 std::string caption(const PanelContext& context) {

@@ -107,6 +107,11 @@ void text_fitted(const Look& look, TextRole role, ImU32 color, std::string_view 
     ImGui::SetTooltip("%.*s", static_cast<int>(words.size()), words.data());
 }
 
+float whole_lines(const Look& look, TextRole role, float height) {
+  const float line = pixels_of(font_of(look, role), look);
+  return line * std::max(1.0f, std::floor(height / line));
+}
+
 void draw_text(ImDrawList* list, const Look& look, TextRole role, ImVec2 position, ImU32 color,
                std::string_view words, ImVec2 align) {
   const RoleFont font = font_of(look, role);

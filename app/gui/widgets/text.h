@@ -32,6 +32,10 @@ void text_right(const Look& look, TextRole role, ImU32 color, std::string_view w
 void text_fitted(const Look& look, TextRole role, ImU32 color, std::string_view words, float width);
 std::string fitted(const Look& look, TextRole role, std::string_view words, float width);
 
+// The height of as many whole lines as fit into `height`, one at least: what scrolls to its end in such a
+// room cuts no line, where there is no spacing between its items.
+float whole_lines(const Look& look, TextRole role, float height);
+
 // On a draw list; `align` is the share of the text's own size that lies left of / above the position.
 void draw_text(ImDrawList* list, const Look& look, TextRole role, ImVec2 position, ImU32 color,
                std::string_view words, ImVec2 align = {0, 0});
