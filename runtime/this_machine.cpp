@@ -90,6 +90,22 @@ std::optional<sim::Calibration> cached_calibration(const fs::path& name) {
   return std::nullopt;
 }
 
+fs::file_time_type calibrations_changed() {
+  const std::optional<fs::path> directory = cache_directory();
+  if (!directory) return fs::file_time_type::min();
+  std::error_code none;  // of files that went meanwhile, or folders that are not there
+  fs::file_time_type newest = fs::file_time_type::min();
+  const auto look_at = [&](const fs::path& path) {
+    const fs::file_time_type written = fs::last_write_time(path, none);
+    if (!none) newest = std::max(newest, written);
+  };
+  // The folder's own time says what came and went, the files' what was written over in place.
+  look_at(*directory);
+  for (const fs::directory_entry& entry : fs::directory_iterator(*directory, none))
+    if (entry.path().extension() == ".json") look_at(entry.path());
+  return newest;
+}
+
 namespace {
 
 fs::path this_machine_name() {

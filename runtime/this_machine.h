@@ -23,6 +23,10 @@ std::filesystem::path writable_cache_directory();
 // of another version) is set aside with a sentence: it can be measured again.
 std::optional<sim::Calibration> cached_calibration(const std::filesystem::path& name);
 
+// When a calibration that is kept there last came, changed or went, whoever wrote it; the least time there is
+// where no folder is.
+std::filesystem::file_time_type calibrations_changed();
+
 // Where this-machine's calibration is kept; it bears the CPU's name, thread count and the kernels' code,
 // and another machine's is not taken for it. A file for each number of threads that kernels use (threads();
 // all cores unless a run says otherwise). Throws as writable_cache_directory().

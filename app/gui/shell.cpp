@@ -240,12 +240,9 @@ void Shell::frame() {
   studies_.poll();
   runs_.poll();
   take_over_places();
-  if (calibrations_.take_over()) {
-    if (document().scenario().hardware.name == sim::kThisMachine)
-      commands_.invoke("hardware.this-machine");
-    else
-      toast_.say("This machine is measured. Scenarios that are on it know it when they are shown.");
-  }
+  if (calibrations_.take_over() && !follow_this_machine() &&
+      document().scenario().hardware.name != sim::kThisMachine)
+    toast_.say("This machine is measured. Scenarios that are on it know it when they are shown.");
   tell_of_picture();
   commands_.handle_shortcuts();
   Requests requests;

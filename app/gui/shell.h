@@ -108,6 +108,8 @@ class Shell {
   Tab restored(const SavedTab& saved);
   std::vector<SavedTab> kept_tabs() const;
   sim::Scenario as_of_now(sim::Scenario scenario) const;
+  // A scenario on this machine has it as it was measured last. False where nothing changed.
+  bool follow_this_machine();
   void follow_document();
   PanelContext context(const Look& look, Requests& requests, const sim::Scenario& scenario);
   // One undo step; the batch follows what it is divided over.

@@ -86,9 +86,14 @@ void Shell::open_in_tab(const std::string& label, sim::Scenario scenario, const 
 void Shell::tab_changed() {
   disagreement_.clear();
   view_.selection = {};
-  // It may have been measured since this tab was shown.
-  if (sim::Scenario now = as_of_now(document().scenario()); !(now == document().scenario()))
-    document().edit("this machine as measured now", std::move(now));
+  follow_this_machine();  // it may have been measured since this tab was shown
+}
+
+bool Shell::follow_this_machine() {
+  sim::Scenario now = as_of_now(document().scenario());
+  if (now == document().scenario()) return false;
+  document().edit("this machine as measured now", std::move(now));
+  return true;
 }
 
 void Shell::add_tab_commands() {

@@ -3,9 +3,13 @@
 
 #include <algorithm>
 
+#include "app/cli/scenario_flags.h"
 #include "app/gui/panels/roofline.h"
+#include "runtime/machine_files.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
 #include "tests/gui/drawn_text.h"
 #include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
@@ -141,4 +145,62 @@ TEST_CASE(
   shell.view().maximised = "calibrate";
   desktop.settle_studies();
   CHECK(desktop.says("Measure again"));
+}
+
+TEST_CASE(
+    "a machine that a run or another process has measured is known at the next frame, and when it is "
+    "measured anew") {
+  const CacheFolder cache;
+  sim::Scenario scenario = tests::small_scenario();
+  scenario.workload.dtype = sim::DType::fp32;
+  NullDesktop desktop(scenario);
+  Shell& shell = desktop.shell();
+  REQUIRE(shell.commands().invoke("hardware.this-machine"));
+  desktop.settle();
+  REQUIRE(shell.document().scenario().hardware.peak.empty());
+  sim::Calibration here = tests::keep_known_machine();
+  desktop.settle();
+  CHECK(shell.document().scenario().hardware == here.hardware);
+  CHECK_FALSE(shell.document().scenario().hardware.peak.empty());
+  const std::string slow = shell.exported("overview", ExportFormat::csv);
+  // Again, twice as fast, in place of the first.
+  here.hardware.peak[sim::DType::fp32] = sim::tflops(0.2);
+  here.hardware.memory_bandwidth = sim::gb_per_s(40);
+  tests::keep(here);
+  desktop.settle();
+  CHECK(shell.document().scenario().hardware == here.hardware);
+  CHECK(shell.exported("overview", ExportFormat::csv) != slow);
+  // What is on other hardware stays as it is.
+  shell.document().edit("elsewhere", tests::small_scenario());
+  tests::keep_known_machine();
+  desktop.settle();
+  CHECK(shell.document().scenario() == tests::small_scenario());
+}
+
+TEST_CASE(
+    "the desktop prices ranks of this machine as the command line does, by what was measured of as many") {
+  const CacheFolder cache;
+  sim::Calibration here = tests::keep_known_machine();
+  sim::Calibration ranks = here;
+  ranks.hardware.devices_per_node = 2;
+  ranks.hardware.node_link = sim::gb_per_s(3);
+  ranks.hardware.peak[sim::DType::fp32] = sim::tflops(0.03);
+  const int threads = std::max(1, static_cast<int>(runtime::own_cpus().size()) / 2);
+  ranks.device = runtime::cpu_name(threads);
+  tests::keep(ranks, cache.path() / "ridgepoint" /
+                         ("this-machine-2-ranks-" + std::to_string(threads) + "-threads.json"));
+  sim::Scenario scenario = tests::small_scenario();
+  scenario.hardware = here.hardware;
+  scenario.workload.dtype = sim::DType::fp32;
+  NullDesktop desktop(scenario);
+  scenario.strategy.data_parallel = 2;
+  scenario.workload.global_batch_size *= 2;
+  app::cli::link_ranks(scenario);
+  REQUIRE(scenario.hardware == ranks.hardware);
+  desktop.shell().document().edit("two ranks", scenario);
+  desktop.settle();
+  const auto calibration = app::cli::calibration_of(scenario.hardware);
+  REQUIRE(calibration);
+  const sim::Report report = sim::predict(scenario, &*calibration);
+  CHECK(desktop.says(sim::format(sim::step_time(report))));
 }

@@ -1,5 +1,6 @@
 // A calibration of this machine in the cache, as a run would have left it: measuring it takes a minute.
 #pragma once
+#include <filesystem>
 #include <fstream>
 
 #include "runtime/calibrate.h"
@@ -8,6 +9,11 @@
 #include "sim/scenario/preset.h"
 
 namespace tests {
+
+inline void keep(const sim::Calibration& calibration,
+                 const std::filesystem::path& file = runtime::this_machine_file()) {
+  std::ofstream(file) << sim::to_json(calibration);
+}
 
 // Where XDG_CACHE_HOME says (tests/support/cache_folder.h).
 inline sim::Calibration keep_known_machine() {
@@ -19,7 +25,7 @@ inline sim::Calibration keep_known_machine() {
   here.hardware.peak[sim::DType::fp32] = sim::tflops(0.1);
   here.hardware.memory = sim::gib(8);
   here.hardware.memory_bandwidth = sim::gb_per_s(20);
-  std::ofstream(runtime::this_machine_file()) << sim::to_json(here);
+  keep(here);
   return here;
 }
 

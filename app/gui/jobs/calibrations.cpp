@@ -6,13 +6,14 @@
 #include "app/cli/scenario_flags.h"
 #include "app/gui/jobs/child_process.h"
 #include "runtime/this_machine.h"
-#include "sim/cost/calibration_preset.h"
 #include "sim/format.h"
 #include "sim/report/events.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
+
+constexpr std::size_t kMostKnown = 32;
 
 // Ends with the child, which is killed where the result is no longer wanted.
 void measure_this_machine(const std::string& executable, const Study<int, int>::Course& course) {
@@ -41,10 +42,13 @@ Calibrations::Calibrations(Studies& studies, std::string executable, std::functi
         measure_this_machine(executable, course);
         return number;
       })) {
+  read_at_ = runtime::calibrations_changed();
   read_this_machine();
 }
 
 void Calibrations::read_this_machine() {
+  here_ = nullptr;
+  known_.clear();
   try {
     if (auto calibration = runtime::cached_this_machine())
       here_ = std::make_shared<const sim::Calibration>(std::move(*calibration));
@@ -54,25 +58,32 @@ void Calibrations::read_this_machine() {
 }
 
 bool Calibrations::take_over() {
-  if (!measuring_.result() || *measuring_.result() == taken_over_) return false;
-  taken_over_ = *measuring_.result();
+  const auto changed = runtime::calibrations_changed();
+  if (changed == read_at_) return false;
+  read_at_ = changed;
   read_this_machine();
   return here_ != nullptr;
 }
 
 std::shared_ptr<const sim::Calibration> Calibrations::of(const sim::Hardware& hardware) {
-  if (here_ && cli::is_hardware_of(*here_, hardware)) return here_;
-  if (hardware.name == sim::kThisMachine) return nullptr;
-  const auto known = shipped_.find(hardware.name);
-  if (known != shipped_.end()) return known->second;
-  std::shared_ptr<const sim::Calibration> shipped;
+  sim::Hardware key;
+  // Calibrations of other hardware go by its name alone.
+  if (hardware.name == sim::kThisMachine)
+    key = hardware;
+  else
+    key.name = hardware.name;
+  for (const auto& [known, calibration] : known_)
+    if (known == key) return calibration;
+  std::shared_ptr<const sim::Calibration> found;
   try {
-    if (auto calibration = sim::load_calibration_preset(hardware.name))
-      shipped = std::make_shared<const sim::Calibration>(std::move(*calibration));
+    if (auto calibration = cli::calibration_of(hardware))
+      found = std::make_shared<const sim::Calibration>(std::move(*calibration));
   } catch (const std::exception& error) {
     say_(error.what());
   }
-  return shipped_[hardware.name] = shipped;
+  // A field that is dragged asks of ever other hardware.
+  if (known_.size() >= kMostKnown) known_.clear();
+  return known_.emplace_back(std::move(key), std::move(found)).second;
 }
 
 }  // namespace app::gui

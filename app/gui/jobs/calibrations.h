@@ -1,10 +1,12 @@
-// What prices operations on the hardware at hand: this machine's own measurement, which can be taken from
-// here, and what ships of GPUs that others measured.
+// What prices operations on the hardware at hand: what was measured of this machine and its GPUs, here, by a
+// run or by another process, and what ships of GPUs that others measured.
 #pragma once
+#include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "app/gui/jobs/study.h"
 #include "sim/cost/calibration.h"
@@ -16,7 +18,7 @@ class Calibrations {
   // `executable` is this program. `say` is given a sentence about a file that cannot be read.
   Calibrations(Studies& studies, std::string executable, std::function<void(std::string)> say);
 
-  // The hardware's calibration; null where there is none.
+  // The hardware's calibration as the command line takes it; null where there is none.
   std::shared_ptr<const sim::Calibration> of(const sim::Hardware& hardware);
   const sim::Calibration* this_machine() const { return here_.get(); }
   std::shared_ptr<const sim::Calibration> of_this_machine() const { return here_; }
@@ -24,7 +26,7 @@ class Calibrations {
   // Measures this machine, in a process of its own.
   void measure() { measuring_.ask(++measurements_); }
   const StudyProgress& progress() const { return measuring_.progress(); }
-  // Once a frame. True when a measurement has just ended well: this machine is known by it from now on.
+  // Once a frame. True when what is kept of this machine has changed: it is known by that from now on.
   bool take_over();
 
  private:
@@ -32,10 +34,11 @@ class Calibrations {
 
   std::function<void(std::string)> say_;
   Study<int, int>& measuring_;  // the how manieth measurement
-  int measurements_ = 0, taken_over_ = 0;
+  int measurements_ = 0;
+  std::filesystem::file_time_type read_at_;  // of the files' last change, when they were read
   std::shared_ptr<const sim::Calibration> here_;
-  // By the hardware's name, as they were asked for; null where there is none.
-  std::map<std::string, std::shared_ptr<const sim::Calibration>> shipped_;
+  // As they were asked for; null where there is none.
+  std::vector<std::pair<sim::Hardware, std::shared_ptr<const sim::Calibration>>> known_;
 };
 
 }  // namespace app::gui
