@@ -8,6 +8,8 @@
 #include <limits>
 #include <string_view>
 
+#include "sim/byte_units.h"
+
 namespace sim {
 namespace {
 
@@ -38,24 +40,22 @@ struct Unit {
 };
 
 // The largest unit of which x prints as at least 1; `whole` says that the first unit has no fractions.
-template <std::size_t N>
-std::string in_units(double x, const std::array<Unit, N>& units, double least = 1) {
+template <class Units>
+std::string in_units(double x, const Units& units, double least = 1) {
   if (std::isnan(x)) return "n/a";
   const std::string sign = x < 0 ? "-" : "";
   const double magnitude = std::fabs(x);
   if (std::isinf(magnitude)) return sign + "inf " + std::string(units[0].name);
   std::size_t i = 0;
   // 999.9 of a unit print as 1,000: such a number belongs to the next unit where that is 1000 of this one.
-  while (i + 1 < N && magnitude >= units[i + 1].size * least * (1 - 0.0005)) ++i;
+  while (i + 1 < units.size() && magnitude >= units[i + 1].size * least * (1 - 0.0005)) ++i;
   return sign + three_digits(magnitude / units[i].size) + " " + std::string(units[i].name);
 }
 
 }  // namespace
 
 std::string format(Bytes b) {
-  static constexpr std::array<Unit, 5> kUnits{
-      {{1, "B"}, {kKiB, "KiB"}, {kMiB, "MiB"}, {kGiB, "GiB"}, {kGiB * 1024, "TiB"}}};
-  return in_units(static_cast<double>(b.value), kUnits);
+  return in_units(static_cast<double>(b.value), byte_scale());
 }
 
 std::string format(Seconds t) {

@@ -9,6 +9,7 @@
 
 #include "app/gui/step_view.h"
 #include "sim/advise/fit.h"
+#include "sim/byte_units.h"
 #include "sim/cost/calibration.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
@@ -54,6 +55,7 @@ struct PredictionQuestion {
   sim::Scenario scenario;
   std::shared_ptr<const sim::Calibration> calibration;  // may be null
   int tab = 0;                                          // that asks
+  sim::ByteUnits bytes = sim::byte_units();             // that its sentences are written in
   bool operator==(const PredictionQuestion&) const = default;
 };
 

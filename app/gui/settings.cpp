@@ -64,6 +64,10 @@ Settings load_settings(const std::filesystem::path& directory) {
     read.scale = std::clamp(json.at("scale").get<float>(), kLeastScale, kGreatestScale);
     read.layout = json.at("layout").get<std::string>();
     read.closed_panels = json.at("closed_panels").get<std::vector<std::string>>();
+    if (json.contains("bytes"))
+      read.bytes = json.at("bytes") == sim::name(sim::ByteUnits::decimal) ? sim::ByteUnits::decimal
+                                                                          : sim::ByteUnits::binary;
+    if (json.contains("reduced_motion")) read.still = json.at("reduced_motion").get<bool>();
     if (json.contains("recent_files"))
       for (const nlohmann::json& recent : json.at("recent_files"))
         read.recent_files.emplace_back(recent.get<std::string>());
@@ -85,6 +89,8 @@ void save_settings(const Settings& settings, const std::filesystem::path& direct
   nlohmann::json json = {{"schema_version", kSchemaVersion},
                          {"theme", name(settings.theme)},
                          {"scale", settings.scale},
+                         {"bytes", sim::name(settings.bytes)},
+                         {"reduced_motion", settings.still},
                          {"layout", settings.layout},
                          {"closed_panels", settings.closed_panels}};
   // JSON is UTF-8, and a name of a file need not be: such a one is forgotten.

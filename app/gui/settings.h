@@ -7,6 +7,7 @@
 
 #include "app/gui/desktop.h"
 #include "app/gui/saved_tabs.h"
+#include "sim/byte_units.h"
 
 namespace app::gui {
 
@@ -15,6 +16,8 @@ inline constexpr float kLeastScale = 0.75f, kGreatestScale = 3.0f;
 struct Settings {
   Theme theme = Theme::dark;
   float scale = 1;                                       // of the interface, on top of the display's own
+  sim::ByteUnits bytes = sim::ByteUnits::binary;         // that memory is shown in
+  bool still = false;                                    // reduced motion: nothing moves of itself
   std::string layout;                                    // Dear ImGui's ini text; empty: the shipped layout
   std::vector<std::string> closed_panels;                // ids
   std::vector<SavedTab> tabs;                            // of the last session

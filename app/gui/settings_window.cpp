@@ -11,6 +11,7 @@
 #include "app/gui/desktop.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
+#include "sim/byte_units.h"
 #include "sim/format.h"
 
 namespace app::gui {
@@ -47,7 +48,7 @@ void SettingsWindow::draw(const Look& look, float scale, Commands& commands, Vie
   if (const auto page = segmented(look, "page", page_, kPages)) page_ = *page;
   ImGui::Spacing();
   if (page_ == 0)
-    draw_look(look, scale, requests);
+    draw_look(look, scale, view, requests);
   else
     draw_keys(look, commands);
   // Escape ends the question for a key, and then the settings.
@@ -57,7 +58,7 @@ void SettingsWindow::draw(const Look& look, float scale, Commands& commands, Vie
   ImGui::EndPopup();
 }
 
-void SettingsWindow::draw_look(const Look& look, float scale, Requests& requests) const {
+void SettingsWindow::draw_look(const Look& look, float scale, const View& view, Requests& requests) const {
   form_heading(look, "theme");
   if (const auto theme = segmented(look, "theme", static_cast<std::size_t>(look.theme), kThemeNames))
     requests.commands.push_back("view.theme." + std::string(kThemeNames[*theme]));
@@ -70,6 +71,18 @@ void SettingsWindow::draw_look(const Look& look, float scale, Requests& requests
   ImGui::SameLine();
   ImGui::AlignTextToFramePadding();
   text(look, TextRole::number, look.color().text, sim::format_percent(scale));
+  form_heading(look, "memory is shown in");
+  if (segmented(look, "bytes", static_cast<std::size_t>(sim::byte_units()), sim::kByteUnitNames))
+    requests.commands.emplace_back("view.bytes");
+  ImGui::SameLine();
+  ImGui::AlignTextToFramePadding();
+  text(look, TextRole::caption, look.color().dim, sim::sentence(sim::byte_units()));
+  form_heading(look, "motion");
+  static constexpr std::array<std::string_view, 2> kMotion = {"pictures play", "reduced"};
+  if (segmented(look, "motion", view.still ? 1 : 0, kMotion)) requests.commands.emplace_back("view.still");
+  ImGui::SameLine();
+  ImGui::AlignTextToFramePadding();
+  text(look, TextRole::caption, look.color().dim, "reduced: a picture moves only where you drag it");
 }
 
 void SettingsWindow::draw_keys(const Look& look, Commands& commands) {

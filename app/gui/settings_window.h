@@ -20,7 +20,7 @@ class SettingsWindow {
     std::string id;
     ImGuiKeyChord chord;
   };
-  void draw_look(const Look& look, float scale, Requests& requests) const;
+  void draw_look(const Look& look, float scale, const View& view, Requests& requests) const;
   void draw_keys(const Look& look, Commands& commands);
   void draw_row(const Look& look, Commands& commands, const Command& command);
   void draw_conflict(const Look& look, Commands& commands);

@@ -46,6 +46,8 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
       panels_(settings.closed_panels, !settings.layout.empty()) {
   look_.fonts = load_fonts();
   look_.theme = settings.theme;
+  sim::write_bytes_in(settings.bytes);
+  view_.still = settings.still;
   ImGuiIO& io = ImGui::GetIO();
   io.IniFilename = nullptr;
   io.ConfigFlags |= ImGuiConfigFlags_DockingEnable | ImGuiConfigFlags_NavEnableKeyboard;
@@ -98,12 +100,15 @@ void Shell::set_display_scale(float scale) {
 
 std::optional<double> Shell::changes_in() const {
   constexpr double kFrame = 1.0 / 30;
-  return view_.moves ? std::optional(kFrame) : toast_.changes_in();
+  if (view_.moves) return kFrame;
+  const std::optional<double> toast = toast_.changes_in();
+  return toast && view_.changes_in ? std::min(toast, view_.changes_in) : toast ? toast : view_.changes_in;
 }
 
 void Shell::draw_welcome() {
-  const WelcomeCard* const chosen = welcome_.draw(look_, !frozen_);
-  if (welcome_.is_open()) view_.moves = !frozen_;
+  const bool moves = !frozen_ && !view_.still;
+  const WelcomeCard* const chosen = welcome_.draw(look_, moves);
+  if (welcome_.is_open()) view_.moves = moves;
   if (!chosen) return;
   if (*chosen->lesson && panels_.state<LessonsState>().open_named(chosen->lesson))
     commands_.invoke("panel.lessons");
@@ -114,6 +119,8 @@ Settings Shell::settings() const {
   Settings settings;
   settings.theme = look_.theme;
   settings.scale = scale_before_.value_or(user_scale_);
+  settings.bytes = sim::byte_units();
+  settings.still = view_.still;
   std::size_t size = 0;
   const char* layout = ImGui::SaveIniSettingsToMemory(&size);
   settings.layout.assign(layout, size);
@@ -252,6 +259,7 @@ void Shell::frame() {
       look_, requests, disagreement_.empty() ? document().scenario() : tabs_.current().legal->scenario);
   view_.hovered_operation.clear();
   view_.moves = false;
+  view_.changes_in.reset();
   if (!find_panel(view_.maximised)) draw_host(panel_context);
   panels_.draw(panel_context, legal_context);
   draw_palette(look_, commands_, view_, requests);

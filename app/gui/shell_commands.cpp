@@ -12,6 +12,7 @@
 #include "app/gui/typed_flags.h"
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
+#include "sim/byte_units.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
 
@@ -347,7 +348,21 @@ void Shell::add_view_commands() {
        .label = "Settings",
        .run = [this] { view_.settings_asked = true; },
        .shortcut = ImGuiMod_Ctrl | ImGuiKey_Comma,
-       .detail = [] { return std::string("theme, size, and the key of every command"); }});
+       .detail = [] { return std::string("theme, size, units, motion, and the key of every command"); }});
+  const auto switch_bytes = [] {
+    sim::write_bytes_in(sim::byte_units() == sim::ByteUnits::binary ? sim::ByteUnits::decimal
+                                                                    : sim::ByteUnits::binary);
+  };
+  add({"view.bytes", "View", "Memory in GiB or GB", switch_bytes, ImGuiKey_None, {}, [] {
+         return "now " + std::string(sim::sentence(sim::byte_units()));
+       }});
+  add({"view.still",
+       "View",
+       "Reduced motion",
+       [this] { view_.still = !view_.still; },
+       ImGuiKey_None,
+       {},
+       [this] { return std::string(view_.still ? "now on: nothing moves of itself" : "now off"); }});
   const auto scale_by = [this](float by) {
     user_scale_ = std::clamp(user_scale_ + by, kLeastScale, kGreatestScale);
     style_is_old_ = true;

@@ -4,6 +4,7 @@
 #include "app/gui/bars.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/widgets/text.h"
+#include "sim/byte_units.h"
 #include "sim/format.h"
 
 namespace app::gui {
@@ -55,7 +56,7 @@ void draw_status_bar(const PanelContext& context, std::string_view undo) {
   if (prediction.calibration_residual > 0)
     calibration += ", median error " + sim::format_percent(prediction.calibration_residual);
   say(c.mute, calibration);
-  say(c.mute, "GiB = 2\u00b3\u2070 bytes");
+  say(c.mute, sim::sentence(sim::byte_units()));
   if (!undo.empty()) say(c.mute, "undo: " + std::string(undo));
   for (const sim::Task task : {sim::Task::train, sim::Task::generate})
     if (const RunView& run = context.runs.of(task); run.active()) say(c.measured, run_status(run));

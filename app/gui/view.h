@@ -2,6 +2,7 @@
 // that is its own state (panels/panels.h).
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,9 @@ struct View {
   std::string maximised;               // a panel's id; empty: all of them, docked
   std::string used_last = "overview";  // the id of the panel that had the keyboard last
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
-  bool moves = false;  // a picture goes of itself: another frame is wanted soon
+  bool still = false;                // reduced motion: no picture goes of itself
+  bool moves = false;                // a picture goes of itself: another frame is wanted soon
+  std::optional<double> changes_in;  // seconds until something that a panel shows goes, if it will
   // To be opened in this frame.
   bool palette_asked = false, shortcuts_asked = false, settings_asked = false;
   std::string palette_query;

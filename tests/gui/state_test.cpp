@@ -172,7 +172,14 @@ TEST_CASE("settings read back as they were written, a spoilt file is no reason n
   const auto directory = std::filesystem::temp_directory_path() / "ridgepoint_settings_test";
   std::filesystem::remove_all(directory);
   CHECK(load_settings(directory) == Settings{});
-  Settings settings{app::Theme::light, 1.5f, "[Window][x]\nPos=1,2\n", {"explain"}, {{with_layers(7)}}};
+  Settings settings;
+  settings.theme = app::Theme::light;
+  settings.scale = 1.5f;
+  settings.bytes = sim::ByteUnits::decimal;
+  settings.still = true;
+  settings.layout = "[Window][x]\nPos=1,2\n";
+  settings.closed_panels = {"explain"};
+  settings.tabs = {{with_layers(7)}};
   save_settings(settings, directory);
   CHECK(load_settings(directory) == settings);
   const auto rewrite = [&](const std::string& from, const std::string& to) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/gui/jobs/run.h"
+#include "sim/byte_units.h"
 #include "sim/cost/calibration.h"
 #include "sim/scenario/scenario.h"
 
@@ -19,6 +20,7 @@ struct StartQuestion {
   std::int64_t steps = 0;                        // of training
   std::shared_ptr<const sim::Calibration> here;  // of this machine; null: not measured
   RunPlace place = {};
+  sim::ByteUnits bytes = sim::byte_units();  // that its sentences are written in
   bool operator==(const StartQuestion&) const = default;
 };
 

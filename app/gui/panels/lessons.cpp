@@ -251,6 +251,7 @@ class StepView {
     if (!f.film) return;
     FilmPlayer& player = state_.players[key()];
     if (context_.frozen) player = {.6, false};
+    player.can_play = !context_.view.still;
     if (draw_film(look_, *f.film, player)) context_.view.moves = true;
   }
 

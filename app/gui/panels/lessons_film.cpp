@@ -366,15 +366,18 @@ bool draw_film(const Look& look, const Film& film, FilmPlayer& player) {
   draw_film_at(ImGui::GetWindowDrawList(), look, film, player.share, least,
                {least.x + width, least.y + height});
   ImGui::Dummy({width, height});
+  player.playing = player.playing && player.can_play;
   if (player.playing) {
     player.share = std::min(1.0, player.share + static_cast<double>(ImGui::GetIO().DeltaTime) / kSeconds);
     player.playing = player.share < 1;
   }
-  if (ImGui::Button(player.playing ? "Pause" : "Play")) {
-    if (!player.playing && player.share >= 1) player.share = 0;
-    player.playing = !player.playing;
+  if (player.can_play) {
+    if (ImGui::Button(player.playing ? "Pause" : "Play")) {
+      if (!player.playing && player.share >= 1) player.share = 0;
+      player.playing = !player.playing;
+    }
+    ImGui::SameLine();
   }
-  ImGui::SameLine();
   ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
   auto share = static_cast<float>(player.share);
   const ScaleUnit unit = time_unit(film.end);

@@ -9,6 +9,7 @@ namespace app::gui {
 struct FilmPlayer {
   double share = 0;  // of the film that has passed, 0 to 1
   bool playing = false;
+  bool can_play = true;  // else it is dragged only
 };
 
 // The picture at the player's moment, its sentence, a button and a slider, over the width that there is.

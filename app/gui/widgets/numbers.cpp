@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "sim/byte_units.h"
 #include "sim/format.h"
-#include "sim/units.h"
 
 namespace app::gui {
 namespace {
@@ -46,9 +46,12 @@ std::string ScaleUnit::text(double base) const {
 }
 
 ScaleUnit byte_unit(double greatest) {
-  return largest_within(
-      greatest, std::array<ScaleUnit, 4>{
-                    {{sim::kKiB, "KiB"}, {sim::kMiB, "MiB"}, {sim::kGiB, "GiB"}, {sim::kGiB * 1024, "TiB"}}});
+  // Plots begin at the thousand.
+  const sim::ByteScale& scale = sim::byte_scale();
+  const sim::ByteUnit* unit = &scale[1];
+  for (const sim::ByteUnit& larger : scale)
+    if (larger.size > unit->size && greatest >= larger.size) unit = &larger;
+  return {unit->size, unit->name};
 }
 
 ScaleUnit time_unit(double greatest) {
