@@ -5,6 +5,7 @@
 #include <imgui_internal.h>
 #include <implot.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 
@@ -47,24 +48,15 @@ class NullDesktop {
   }
 
   void frame() {
-    ImGui_ImplNull_NewFrame();
-    // The backend has a size of its own.
-    ImGui::GetIO().DisplaySize = size_;
-    ImGui::GetIO().DeltaTime = 1.0f / 60;
-    shell_.prepare();
-    ImGui::NewFrame();
-    if (logged_) ImGui::LogToBuffer();
-    shell_.frame();
-    if (logged_) words_ = GImGui->LogBuffer.c_str();
-    ImGui::Render();
-    ImGui_ImplNullRender_RenderDrawData(ImGui::GetDrawData());
+    now_ += kFrame;
+    draw(kFrame);
   }
   // What the window does for this long: a frame where the policy asks for one, and else nothing.
   void live(double seconds) {
-    for (const double end = now_ + seconds; now_ < end; now_ += 1.0 / 60) {
+    for (const double end = now_ + seconds; now_ < end; now_ += kFrame) {
       if (news_.exchange(false)) policy_.on_news();
       if (!policy_.should_draw(now_)) continue;
-      frame();
+      draw(std::max(kFrame, now_ - drawn_at_));
       if (const auto left = shell_.changes_in()) policy_.draw_at(now_ + *left);
       policy_.drawn(now_);
     }
@@ -123,6 +115,23 @@ class NullDesktop {
   }
 
  private:
+  static constexpr double kFrame = 1.0 / 60;  // seconds
+  // `after`: seconds since the last frame.
+  void draw(double after) {
+    drawn_at_ = now_;
+    ImGui_ImplNull_NewFrame();
+    // The backend has a size of its own.
+    ImGui::GetIO().DisplaySize = size_;
+    ImGui::GetIO().DeltaTime = static_cast<float>(after);
+    shell_.prepare();
+    ImGui::NewFrame();
+    if (logged_) ImGui::LogToBuffer();
+    shell_.frame();
+    if (logged_) words_ = GImGui->LogBuffer.c_str();
+    ImGui::Render();
+    ImGui_ImplNullRender_RenderDrawData(ImGui::GetDrawData());
+  }
+
   struct Contexts {
     explicit Contexts(ImVec2 size) {
       ImGui::CreateContext();
@@ -138,7 +147,7 @@ class NullDesktop {
   };
   std::atomic<bool> news_ = false;  // before the shell, whose predictor writes it
   app::gui::RedrawPolicy policy_;
-  double now_ = 0;  // seconds, of live()
+  double now_ = 0, drawn_at_ = 0;  // seconds
   ImVec2 size_;
   bool logged_ = false;
   std::string words_;

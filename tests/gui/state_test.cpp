@@ -260,7 +260,9 @@ TEST_CASE("a press and its release are both drawn where a single frame takes lon
   CHECK(frames < 10);
 }
 
-TEST_CASE("five idle seconds draw nothing, an edit draws its prediction, and then nothing again") {
+TEST_CASE(
+    "five idle seconds draw nothing, an edit draws its prediction and what it changed, and then nothing "
+    "again") {
   tests::NullDesktop desktop;
   desktop.live(1);
   const auto frames_in = [&](double seconds) {
@@ -275,6 +277,7 @@ TEST_CASE("five idle seconds draw nothing, an edit draws its prediction, and the
   const std::size_t frames = frames_in(1);
   CHECK(frames >= 1);
   CHECK(frames < 10);
+  CHECK(frames_in(2) == 1);  // what it changed is no longer shown
   CHECK(frames_in(5) == 0);
 }
 

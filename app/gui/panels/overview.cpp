@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "app/gui/panels/cost_text.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/explain.h"
+#include "app/gui/panels/last_change.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
@@ -21,6 +23,12 @@
 
 namespace app::gui {
 namespace {
+
+struct OverviewState {
+  explicit OverviewState(const PanelTools& tools) : tabs(tools.tabs) {}
+  const Tabs& tabs;
+  LastChange change;
+};
 
 std::string band(const sim::Report& report) {
   if (!(report.step_high.value > report.step_low.value)) return "";
@@ -77,9 +85,9 @@ std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report&
            .line_color = c.mute,
            .action = "Click: the next FLOPs convention"};
   if (measured && measured->step_time.value > 0) {
-    time.measured = "measured " + sim::format(sim::step_time(*measured));
-    rate.measured = "measured " + token_rate(sim::tokens_per_second(*measured));
-    mfu.measured = "measured " + sim::format_percent(sim::mfu(*measured, context.view.convention));
+    time.measured = sim::format(sim::step_time(*measured));
+    rate.measured = token_rate(sim::tokens_per_second(*measured));
+    mfu.measured = sim::format_percent(sim::mfu(*measured, context.view.convention));
   }
   return {time, rate, mfu};
 }
@@ -110,9 +118,9 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
            .line = "of " + sim::format(context.scenario.hardware.memory_bandwidth),
            .line_color = c.mute};
   if (measured && measured->step_time.value > 0) {
-    if (const auto t = sim::tpot(*measured)) time.measured = "measured " + sim::format(*t);
-    rate.measured = "measured " + token_rate(sim::tokens_per_second(*measured));
-    mbu.measured = "measured " + sim::format_percent(sim::mbu(*measured));
+    if (const auto t = sim::tpot(*measured)) time.measured = sim::format(*t);
+    rate.measured = token_rate(sim::tokens_per_second(*measured));
+    mbu.measured = sim::format_percent(sim::mbu(*measured));
   }
   return {time, rate, mbu};
 }
@@ -157,22 +165,19 @@ std::optional<Tile> run_tile(const PanelContext& context, const sim::Report& rep
             .line_color = context.look.color().mute,
             .second = has_energy ? carbon_text(run->cost) : "",
             .action = "Click: Economics, with the price, the site and the tokens that this is of"};
-  if (tile.line.empty()) tile.line = "no price or power is known";
+  if (tile.line.empty()) {
+    tile.line = "no price or power is known";
+    tile.short_line = "no known price";
+  }
   return tile;
 }
 
-// In place of what stands below a number: how it differs from the baseline.
-void compare_with_baseline(const PanelContext& context, const sim::Report& report, std::vector<Tile>& tiles) {
-  const Pin* baseline = context.pins.baseline();
-  if (!baseline || (!baseline->measured() && baseline->scenario() == report.source.scenario)) return;
-  const sim::Report& then = *baseline->report;
+// The tiles' numbers in two reports of one task: `say` is given each tile with its change, where it has one.
+void compare_tiles(const sim::Report& report, const sim::Report& then, sim::FlopsConvention convention,
+                   std::vector<Tile>& tiles, const std::function<void(Tile&, double change)>& write) {
   const auto say = [&](std::string_view tile, double now, double was) {
     for (Tile& one : tiles)
-      if (one.id == tile && now > 0 && was > 0) {
-        one.line = signed_percent(now / was - 1) + " against " + baseline->name();
-        one.short_line = signed_percent(now / was - 1);
-        one.line_color = pin_color(context.look, *baseline);
-      }
+      if (one.id == tile && now > 0 && was > 0) write(one, now / was - 1);
   };
   const bool train = report.source.scenario.workload.task == sim::Task::train;
   if (sim::fits(report))
@@ -188,8 +193,39 @@ void compare_with_baseline(const PanelContext& context, const sim::Report& repor
     const bool by_money = !train && run->is_priced && was->is_priced;
     say("run", by_money ? run->cost.usd : run->cost.days, by_money ? was->cost.usd : was->cost.days);
   }
-  say("mfu", sim::mfu(report, context.view.convention), sim::mfu(then, context.view.convention));
+  say("mfu", sim::mfu(report, convention), sim::mfu(then, convention));
   say("mbu", sim::mbu(report), sim::mbu(then));
+}
+
+// In place of what stands below a number: how it differs from the baseline.
+void compare_with_baseline(const PanelContext& context, const sim::Report& report, std::vector<Tile>& tiles) {
+  const Pin* baseline = context.pins.baseline();
+  if (!baseline || (!baseline->measured() && baseline->scenario() == report.source.scenario)) return;
+  compare_tiles(report, *baseline->report, context.view.convention, tiles, [&](Tile& tile, double change) {
+    tile.line = signed_percent(change) + " against " + baseline->name();
+    tile.short_line = signed_percent(change);
+    tile.line_color = pin_color(context.look, *baseline);
+  });
+}
+
+// For a moment, what the last edit has changed: the tile is lit, and says by how much.
+void show_last_change(const ContextWith<OverviewState>& context, const sim::Report& report,
+                      std::vector<Tile>& tiles) {
+  if (context.frozen) return;
+  LastChange& change = context.state.change;
+  const double now = ImGui::GetTime();
+  change.follow(context.prediction.report, context.state.tabs.current().id, now);
+  const sim::Report* before = change.before(now);
+  if (!before) return;
+  context.view.changes_in = change.left(now);
+  constexpr double kSeen = 0.0005;  // less is "0.0 %"
+  compare_tiles(report, *before, context.view.convention, tiles, [&](Tile& tile, double by) {
+    if (std::abs(by) < kSeen) return;
+    tile.short_line = std::string(by > 0 ? "\u25b2 " : "\u25bc ") + sim::format_percent(std::abs(by));
+    tile.line = tile.short_line + " by the last edit";
+    tile.line_color = context.look.color().text;
+    tile.is_lit = true;
+  });
 }
 
 Quantity quantity_of(std::string_view tile) {
@@ -304,7 +340,7 @@ std::string caption(const PanelContext& context) {
   return context.scenario.model.name + " on " + context.scenario.hardware.name;
 }
 
-void draw(const PanelContext& context) {
+void draw(const ContextWith<OverviewState>& context) {
   const Look& look = context.look;
   if (!context.prediction.report) {
     const ImVec2 least = ImGui::GetCursorScreenPos(), size = ImGui::GetContentRegionAvail();
@@ -325,6 +361,7 @@ void draw(const PanelContext& context) {
   if (ImGui::GetContentRegionAvail().x / static_cast<float>(tiles.size() + 1) >= least_width)
     if (auto tile = run_tile(context, report)) tiles.push_back(std::move(*tile));
   compare_with_baseline(context, report, tiles);
+  show_last_change(context, report, tiles);
 
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(gap, gap));
   // Borders stand half a pixel outside their card: keep them off the window's clipping edge.
@@ -435,7 +472,7 @@ extern const PanelEntry overview_panel = {"overview",
                                           "Overview",
                                           "the whole answer at a glance",
                                           Dock::top,
-                                          panel_of<NoState, caption, draw, figures>,
+                                          panel_of<OverviewState, caption, draw, figures>,
                                           true};
 
 }  // namespace app::gui

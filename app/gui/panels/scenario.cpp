@@ -27,6 +27,8 @@ struct Refusal {
 };
 
 struct ScenarioState {
+  explicit ScenarioState(const PanelTools& tools) : tabs(tools.tabs) {}
+  const Tabs& tabs;
   std::set<std::string> folded = {"model"};  // sections
   std::set<std::string> unfolded;            // those whose rare fields are shown
   Refusal refusal;
@@ -53,6 +55,18 @@ bool stand_side_by_side(const std::vector<std::string_view>& choices) {
   std::size_t letters = 0;
   for (const std::string_view choice : choices) letters += choice.size();
   return letters <= kMostLetters;
+}
+
+// Of the model as its preset has it, else where a scenario says nothing. Empty where it is so already.
+std::optional<std::int64_t> shipped_value(const ScenarioField& field, const sim::Scenario& scenario) {
+  sim::Scenario shipped;
+  try {
+    if (field.name.starts_with("model.")) shipped.model = load_model_choice(scenario.model.name);
+  } catch (const std::exception&) {
+    return std::nullopt;  // a model of the user's own
+  }
+  const std::int64_t value = field.read(shipped);
+  return value == field.read(scenario) ? std::nullopt : std::optional(value);
 }
 
 class Form {
@@ -130,6 +144,12 @@ class Form {
   FieldNote note(const ScenarioField& field) {
     shown_.insert(field.name);
     FieldNote note;
+    if (field.choices.empty()) {
+      note.ghosts = ghosts(field);
+      // A machine's own numbers have no value that is nobody's.
+      if (!field.name.starts_with("hardware."))
+        note.as_shipped = [this, &field] { return shipped_value(field, s_); };
+    }
     const Refusal& refusal = state_.refusal;
     if (refusal.field == field.name) note.problem = refusal.message;
     for (const sim::Problem& problem : problems_)
@@ -148,6 +168,22 @@ class Form {
       note.effect += effect_of(other, *context_.prediction.report);
     }
     return note;
+  }
+
+  // What it was before the last edit, and what it is in the pin that all is compared with.
+  std::vector<FieldGhost> ghosts(const ScenarioField& field) const {
+    const std::int64_t now = field.read(s_);
+    std::vector<FieldGhost> found;
+    const auto add = [&](const std::string& name, const sim::Scenario& other, ImU32 color) {
+      if (field.applies && !field.applies(other)) return;
+      if (const std::int64_t then = field.read(other); then != now)
+        found.push_back({name + " " + field.text(then), color});
+    };
+    const History& history = state_.tabs.current().document.history();
+    if (!history.undo.empty()) add("was", history.undo.back().other_side, look_.color().mute);
+    if (const Pin* baseline = context_.pins.baseline())
+      add(std::string(1, baseline->letter), baseline->scenario(), pin_color(look_, *baseline));
+    return found;
   }
 
   void field(const ScenarioField& field) {

@@ -51,6 +51,21 @@ bool step_button(const Look& look, const char* id, bool plus, bool enabled) {
   return pressed;
 }
 
+// From the field's right edge on, up to what is written at its left.
+void draw_ghosts(const Look& look, ImVec2 least, ImVec2 most, const std::string& written,
+                 const std::vector<FieldGhost>& ghosts) {
+  const float gap = look.px(8);
+  float right = most.x - gap;
+  const float left = least.x + 2 * gap + text_size_of(look, TextRole::number, written).x;
+  for (const FieldGhost& ghost : ghosts) {
+    const float width = text_size_of(look, TextRole::caption, ghost.words).x;
+    if (right - width < left) return;
+    draw_text(ImGui::GetWindowDrawList(), look, TextRole::caption, {right, (least.y + most.y) / 2},
+              ghost.color, ghost.words, {1, 0.5f});
+    right -= width + gap;
+  }
+}
+
 template <class Text>
 std::optional<std::size_t> index_of(std::span<const Text> choices, const std::string& choice) {
   const auto found = std::find(choices.begin(), choices.end(), choice);
@@ -180,6 +195,12 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
   const float gap = look.px(3);
   const float side = ImGui::GetFrameHeight();
   ImGui::SetNextItemWidth(begin_row(look, label) - 2 * (side + gap));
+  // The name is the window's last item until the field is.
+  if (note.as_shipped) {
+    ImGui::SetItemTooltip("Double click: as shipped");
+    if (ImGui::IsItemHovered() && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left))
+      result = note.as_shipped();
+  }
   std::string typed = number_text(value, style);
   const bool wrong = !note.problem.empty();
   if (wrong) {
@@ -198,6 +219,8 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
     ImGui::PopStyleVar();
     ImGui::PopStyleColor();
   }
+  if (!ImGui::IsItemActive())
+    draw_ghosts(look, ImGui::GetItemRectMin(), ImGui::GetItemRectMax(), typed, note.ghosts);
   if (ImGui::IsItemDeactivatedAfterEdit()) {
     const auto parsed = number_from_text(typed, style);
     if (parsed && *parsed != value) result = parsed;
@@ -336,18 +359,34 @@ bool slider(const Look& look, const char* label, double& value, SliderRange rang
     ImGui::PushStyleColor(grab, IM_COL32_BLACK_TRANS);
   const float knob = look.px(8);
   ImGui::PushStyleVar(ImGuiStyleVar_GrabMinSize, knob);
-  const bool changed = ImGui::SliderScalar("##value", ImGuiDataType_Double, &value, &range.low, &range.high,
-                                           typing ? "%.6g" : "", flags);
+  const double before = value;
+  bool changed = ImGui::SliderScalar("##value", ImGuiDataType_Double, &value, &range.low, &range.high,
+                                     typing ? "%.6g" : "", flags);
   ImGui::PopStyleVar();
   ImGui::PopStyleColor(2);
+  ImGuiStorage* const kept = ImGui::GetStateStorage();
+  const ImGuiID first = ImGui::GetID("first"), last = ImGui::GetID("last");
+  const auto began = static_cast<double>(*kept->GetFloatRef(first, static_cast<float>(before)));
+  if (ImGui::IsItemActivated()) kept->SetFloat(last, static_cast<float>(before));
+  const auto ghost = static_cast<double>(kept->GetFloat(last, static_cast<float>(value)));
+  if (!typing && ImGui::IsItemHovered() && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) {
+    value = began;
+    changed = true;
+    ImGui::ClearActiveID();  // or the button that is still down would set it again
+  }
   ImGui::PopID();
   if (typing) return changed;
   ImDrawList* list = ImGui::GetWindowDrawList();
-  const double within = std::clamp(value, range.low, range.high);
-  const double share = range.logarithmic ? std::log(within / range.low) / std::log(range.high / range.low)
-                                         : (within - range.low) / (range.high - range.low);
+  const auto place_of = [&](double number) {
+    const double within = std::clamp(number, range.low, range.high);
+    const double share = range.logarithmic ? std::log(within / range.low) / std::log(range.high / range.low)
+                                           : (within - range.low) / (range.high - range.low);
+    return begin.x + knob / 2 + (width - knob) * static_cast<float>(share);
+  };
   const float line = look.px(2), bottom = begin.y + height;
-  const float at = begin.x + knob / 2 + (width - knob) * static_cast<float>(share);
+  const float at = place_of(value), was = place_of(ghost);
+  if (std::abs(was - at) > knob / 2)
+    list->AddRectFilled({was - line / 2, bottom - 3 * line}, {was + line / 2, bottom}, c.dim);
   list->AddRectFilled({begin.x + line, bottom - line}, {at, bottom}, with_alpha(c.predicted, 0.5f));
   list->AddRectFilled({at - knob / 2, bottom - 2 * line}, {at + knob / 2, bottom}, c.predicted, line);
   const float pad = look.px(8), middle = begin.y + height / 2;

@@ -14,11 +14,20 @@
 
 namespace app::gui {
 
+// What a number was, or is elsewhere: drawn small inside its field, where there is room.
+struct FieldGhost {
+  std::string words;  // "was 8", "A 4"
+  ImU32 color = 0;
+};
+
 struct FieldNote {
   std::string problem;                // takes precedence
   std::vector<std::string> accepted;  // what would be no problem: each is taken by a click
   std::string effect;                 // what a choice buys
   bool effect_is_good = false;
+  std::vector<FieldGhost> ghosts = {};  // of a number, the most important first
+  // What a double click on a number's name sets it to: as its preset has it. None: it does nothing.
+  std::function<std::optional<std::int64_t>()> as_shipped = {};
 };
 
 void form_heading(const Look& look, std::string_view words);
@@ -63,7 +72,8 @@ std::optional<std::size_t> segmented_field(const Look& look, const char* label, 
                                            std::span<const std::string_view> choices, const FieldNote& note);
 
 // A number between two ends, with its name at the left inside and its value, as it is to be read, at the
-// right. True while it is dragged. Typed with Ctrl and a click.
+// right. True while it is dragged. Typed with Ctrl and a click. A mark stays where it was before the last
+// drag; a double click sets what it began with.
 struct SliderRange {
   double low = 0, high = 1;
   bool logarithmic = false;

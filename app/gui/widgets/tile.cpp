@@ -9,10 +9,11 @@
 
 namespace app::gui {
 
-void draw_card_frame(const Look& look, ImVec2 least, ImVec2 most, ImU32 border) {
+void draw_card_frame(const Look& look, ImVec2 least, ImVec2 most, ImU32 border, bool lit) {
   ImDrawList* list = ImGui::GetWindowDrawList();
   const float rounding = ImGui::GetStyle().WindowRounding;
-  list->AddRectFilled(least, most, look.color().panel, rounding);
+  const Palette& c = look.color();
+  list->AddRectFilled(least, most, lit ? mix(c.panel, c.predicted, 0.14f) : c.panel, rounding);
   list->AddRect(least, most, border, rounding, 0, ImGui::GetStyle().WindowBorderSize);
 }
 
@@ -50,7 +51,8 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
   draw_card_frame(look, least, most,
                   selected  ? mix(c.border, c.predicted, 0.6f)
                   : hovered ? c.mute
-                            : c.border);
+                            : c.border,
+                  tile.is_lit);
   if (hovered && !tile.action.empty()) ImGui::SetItemTooltip("%s", tile.action.c_str());
 
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -91,11 +93,12 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
               fitted(look, TextRole::caption, words, inner));
     y += line_height + look.px(2);
   };
-  write(tile.measured, c.measured);
-  const auto that_fits = [&](const std::string& words, const std::string& shorter) -> const std::string& {
+  const auto that_fits = [&](const std::string& words, const std::string& shorter) {
     const bool fits = text_size_of(look, TextRole::caption, words).x <= inner;
     return fits || shorter.empty() ? words : shorter;
   };
+  // Its colour says what it is where there is no room for the word.
+  if (!tile.measured.empty()) write(that_fits("measured " + tile.measured, tile.measured), c.measured);
   write(that_fits(tile.line, tile.short_line), tile.line_color);
   write(that_fits(tile.second, tile.short_second), tile.line_color);
   return clicked;

@@ -27,6 +27,7 @@ struct Tile {
   std::string second = {}, short_second = {};  // below the line, in its colour
   std::string measured = {};                   // beside it, in the measured colour
   std::string action = {};                     // what a click does, as a tooltip
+  bool is_lit = false;                         // it has just changed
 };
 
 // True when it was clicked.
@@ -37,6 +38,6 @@ void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most,
               const std::vector<BarPart>& parts, double limit);
 
 // A card in the current window, at the cursor.
-void draw_card_frame(const Look& look, ImVec2 least, ImVec2 most, ImU32 border);
+void draw_card_frame(const Look& look, ImVec2 least, ImVec2 most, ImU32 border, bool lit = false);
 
 }  // namespace app::gui
