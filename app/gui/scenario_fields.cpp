@@ -6,6 +6,7 @@
 #include <set>
 #include <type_traits>
 
+#include "app/gui/legal.h"
 #include "sim/cost/stragglers.h"
 #include "sim/format.h"
 #include "sim/plan/legality.h"
@@ -510,7 +511,7 @@ ScheduleChoice with_schedule(const Scenario& scenario, std::string_view schedule
     if (problems.empty())
       choice.scenario = std::move(next);
     else if (choice.refusal.empty())
-      choice.refusal = problems[0].field + " " + problems[0].message;
+      choice.refusal = in_labels(problems[0]);
     return problems.empty();
   };
   if (accept(scenario.strategy.virtual_pipeline)) return choice;

@@ -22,6 +22,7 @@ import time
 
 DISPLAY, WIDTH, HEIGHT, MOST_INPUTS = ":78", 1600, 1000, 6
 STEPS_OF_A_RUN = 100
+DWELL = "0.4"  # seconds
 HUGGING_FACE_CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1536,
                        "num_hidden_layers": 13, "num_attention_heads": 12, "num_key_value_heads": 4,
                        "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 4096,
@@ -65,7 +66,10 @@ class Window:
             quiet = quiet + 1 if spent() - before <= 1 else 0
 
     def key(self, chord):
-        self.do("key", "--delay", "120", chord)
+        """Held for longer than a frame takes on a busy machine: one that sees press and release at once sees no chord."""
+        keys = chord.split("+")
+        held = [word for key in keys for word in ("keydown", key, "sleep", DWELL)]
+        self.do(*held, *[word for key in reversed(keys) for word in ("keyup", key)])
 
     def words(self, text):
         self.do("type", "--delay", "60", "--", text)
@@ -220,8 +224,10 @@ def train_here(window):
     both = [row for row in rows if row[predicted] and row[measured]]
     worst = max(both, key=lambda row: abs(number_of(row[predicted]) - number_of(row[measured])))
     print(f"   {len(both)} operations have both; farthest off: {worst[0]}, {worst[predicted]} and {worst[measured]}")
-    ran = window.runs()[-1]
-    return len(both) > 20 and len(ran["steps"]) == STEPS_OF_A_RUN and ran["steps"][-1]["loss"] < ran["steps"][0]["loss"]
+    live = tables_of(window.copied("live run"))
+    begin = live.index(["curve", "step", "loss"]) + 1
+    losses = [number_of(row[2]) for row in live[begin:begin + STEPS_OF_A_RUN]]
+    return len(both) > 20 and int(live[begin + STEPS_OF_A_RUN - 1][1]) == STEPS_OF_A_RUN and losses[-1] < losses[0]
 
 
 def with_and_without_cache(window):

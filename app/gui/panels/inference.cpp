@@ -414,6 +414,8 @@ class InferenceParts {
     const ImU32 cache = memory_color(c_, sim::BufferClass::kv_cache);
     chart.area(used, zero, with_alpha(cache, 0.4f));
     chart.line(used, cache);
+    // A low plot has no room for its axis' name.
+    if (!used.empty()) chart.name(used[used.size() / 3], cache, "KV cache used, %");
     chart.horizontal(100, c_.bad, "full");
   }
 

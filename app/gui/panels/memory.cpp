@@ -365,12 +365,18 @@ void draw_part(const PanelContext& context, const TimelinePart& part, const Stac
   std::string label = "at most " + unit.text(stack.edge.back()[stack.peak] * unit.size) + " live";
   if (!part.name.empty()) label.insert(0, std::string(part.name) + ": ");
   const ImVec2 extent = text_size_of(look, TextRole::caption, label);
-  const ImVec2 plot_least = ImPlot::GetPlotPos();
-  const float plot_right = plot_least.x + ImPlot::GetPlotSize().x;
+  float bottom = peak.y - look.px(7), plot_right = ImPlot::GetPlotPos().x + ImPlot::GetPlotSize().x;
+  // Above the capacity's line where that would cross it, and left of the line's own words.
+  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
+  const float line = ImPlot::PlotToPixels(0, capacity / unit.size).y, gap = look.px(3);
+  if (line < bottom + gap && line > bottom - extent.y - gap) {
+    bottom = line - gap;
+    plot_right -= text_size_of(look, TextRole::caption, unit.text(capacity)).x + look.px(16);
+  }
   const float x = std::clamp(peak.x, outline.front().x + extent.x / 2 + look.px(6),
                              std::max(outline.front().x + extent.x / 2 + look.px(6),
                                       std::min(outline.back().x, plot_right) - extent.x / 2 - look.px(6)));
-  draw_text(list, look, TextRole::caption, {x, peak.y - look.px(7)}, c.text, label, {0.5f, 1});
+  draw_text(list, look, TextRole::caption, {x, bottom}, c.text, label, {0.5f, 1});
   ImPlot::PopPlotClipRect();
 }
 
