@@ -208,7 +208,7 @@ void compare_with_baseline(const PanelContext& context, const sim::Report& repor
   });
 }
 
-// For a moment, what the last edit has changed: the tile is lit, and says by how much.
+// For a moment, what the last edit has changed: the tile is lit, and says by how much where no baseline does.
 void show_last_change(const ContextWith<OverviewState>& context, const sim::Report& report,
                       std::vector<Tile>& tiles) {
   if (context.frozen) return;
@@ -221,10 +221,11 @@ void show_last_change(const ContextWith<OverviewState>& context, const sim::Repo
   constexpr double kSeen = 0.0005;  // less is "0.0 %"
   compare_tiles(report, *before, context.view.convention, tiles, [&](Tile& tile, double by) {
     if (std::abs(by) < kSeen) return;
+    tile.is_lit = true;
+    if (context.pins.baseline()) return;  // its difference stays
     tile.short_line = std::string(by > 0 ? "\u25b2 " : "\u25bc ") + sim::format_percent(std::abs(by));
     tile.line = tile.short_line + " by the last edit";
     tile.line_color = context.look.color().text;
-    tile.is_lit = true;
   });
 }
 
