@@ -185,7 +185,7 @@ TEST_CASE("what cannot be set is named at the line that sets it, not at its step
   CHECK(problem_of(":set strategy.data_parallel=8\n:set workload.global_batch_size=64") == "nothing");
 }
 
-TEST_CASE("what is wrong with a mission's solution is named at its line") {
+TEST_CASE("what is wrong with a mission is named at its line: its solution, and a start that needs none") {
   const auto problem_of = [](const std::string& lines) {
     Lesson mission = lesson_with(lines);
     mission.mission = true;
@@ -197,6 +197,9 @@ TEST_CASE("what is wrong with a mission's solution is named at its line") {
              contains("here.md:11: field \"strategy.tensor\""));
   CHECK_THAT(problem_of(":goal Fast if mfu > 2\n\n:solution workload.seq_len=1024"),
              contains("here.md:12: the solution misses a goal"));
+  CHECK_THAT(problem_of(":goal Fast if mfu > 0\n:solution workload.seq_len=1024"),
+             contains("the mission is solved as it begins"));
+  CHECK_THAT(problem_of(":goal Fast if mfu > 2"), contains("the mission has no :solution"));
 }
 
 TEST_CASE("the right answer of a question is computed by the model") {
@@ -235,7 +238,7 @@ TEST_CASE("a tier of a mission is reached with all below it, and none before bro
   CHECK(tier_reached({}) == std::nullopt);
 }
 
-TEST_CASE("every mission has three tiers, and its solution is gold") {
+TEST_CASE("every mission has three tiers, begins below all of them, and its solution is gold") {
   int missions = 0;
   for (const auto& file : lesson_files(lesson_directory())) {
     const Lesson lesson = load_lesson(file);
@@ -248,6 +251,7 @@ TEST_CASE("every mission has three tiers, and its solution is gold") {
         if (const auto* goal = std::get_if<Goal>(&block)) tiers.insert(goal->tier);
     CHECK(tiers.size() == kTiers.size());
     Predictions predictions;
+    CHECK(tier_reached(show(lesson, 0, scenario_at(lesson, 0), predictions)) == std::nullopt);
     CHECK(tier_reached(show(lesson, 0, solved_at(lesson, 0), predictions)) == Tier::gold);
   }
   CHECK(missions == 10);

@@ -3,16 +3,15 @@
 
     tests/gui/chapters.py build/release/app/ridgepoint FOLDER [CHAPTER...]
 
-Chapters are numbers; 1, 2 and 3 where none is given. A picture of every step as it asks and as it is answered lies in FOLDER, to
-be looked at. The screen has 1280x720, as projectors have. Needs Xvfb, xdotool and import (ImageMagick). Ends with 1
-where a step was not reached or a question not answered, as the program keeps it.
+Chapters are numbers; all but the missions' where none is given. Pictures of every step as it asks and as it is answered, and of
+what stands below the screen, lie in FOLDER, to be looked at. The screen has 1280x720, as projectors have. Needs Xvfb, xdotool and
+ImageMagick. Ends with 1 where a step was not reached or a question not answered, as the program keeps it.
 """
 import json
 import pathlib
 import re
 import subprocess
 import sys
-import time
 
 import tasks
 
@@ -36,8 +35,23 @@ class Class(tasks.Window):
         file = self.folder / "config/ridgepoint/lessons.json"
         return json.loads(file.read_text()) if file.exists() else {}
 
-    def picture(self, file):
-        subprocess.run(["import", "-window", "root", str(file)], env=self.environment, check=True)
+    def seen(self):
+        return subprocess.run(["import", "-window", "root", "ppm:-"], env=self.environment, check=True,
+                              stdout=subprocess.PIPE).stdout
+
+    def pictures(self, file):
+        """What is seen, and then what stands below it, screen by screen: FILE.png, FILE-below1.png ..."""
+        now, name, below = self.seen(), file, 0
+        while True:
+            subprocess.run(["convert", "ppm:-", f"{name}.png"], input=now, check=True)
+            self.key("Down")
+            before, now = now, self.seen()
+            if now == before:
+                break
+            below += 1
+            name = f"{file}-below{below}"
+        for _ in range(below):
+            self.key("Up")
 
 
 def play(window, folder, chapter):
@@ -47,12 +61,12 @@ def play(window, folder, chapter):
     window.key("F11")
     for name, steps in lessons:
         for number, questions in enumerate(steps, 1):
-            window.picture(folder / f"{chapter}-{name}-{number}.png")
+            window.pictures(folder / f"{chapter}-{name}-{number}")
             for _ in range(questions):
                 window.key("b")
                 window.key("Return")
             if questions:
-                window.picture(folder / f"{chapter}-{name}-{number}-answered.png")
+                window.pictures(folder / f"{chapter}-{name}-{number}-answered")
             window.key("Right")
     window.key("Escape")
     kept = window.kept()
@@ -69,20 +83,14 @@ def play(window, folder, chapter):
 def main():
     program, folder = str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    screen = subprocess.Popen(["Xvfb", tasks.DISPLAY, "-screen", "0", f"{WIDTH}x{HEIGHT}x24"],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(2)
     complete = True
-    try:
-        for chapter in sys.argv[3:] or ["1", "2", "3"]:
-            window = Class(program, folder / "cache")
+    with tasks.screen(WIDTH, HEIGHT):
+        for chapter in sys.argv[3:] or "12345678":
+            window = Class(program, tasks.cache())
             try:
                 complete = play(window, folder, chapter) and complete
             finally:
                 window.close()
-    finally:
-        screen.terminate()
-        screen.wait()
     sys.exit(not complete)
 
 

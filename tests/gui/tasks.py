@@ -9,6 +9,7 @@ most 6 inputs where what it asks for is what the program says: the scenario and 
 writes, and the figures that it copies, compared with the command line where that says the same. Keys that only copy
 figures for a check are not counted, nor runs that a task begins with. Ends with 1 where one does not pass.
 """
+import contextlib
 import json
 import math
 import os
@@ -20,13 +21,29 @@ import sys
 import tempfile
 import time
 
-DISPLAY, WIDTH, HEIGHT, MOST_INPUTS = ":78", 1600, 1000, 6
+WIDTH, HEIGHT, MOST_INPUTS = 1600, 1000, 6
 STEPS_OF_A_RUN = 100
 DWELL = "0.4"  # seconds
 HUGGING_FACE_CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1536,
                        "num_hidden_layers": 13, "num_attention_heads": 12, "num_key_value_heads": 4,
                        "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 4096,
                        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, "hidden_act": "silu"}
+
+
+@contextlib.contextmanager
+def screen(width, height):
+    """One of its own, on a display that nobody has; programs started meanwhile are shown there."""
+    read, write = os.pipe()
+    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", f"{width}x{height}x24"], pass_fds=[write],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.close(write)
+    with os.fdopen(read) as number:  # written once the display can be used
+        os.environ["DISPLAY"] = ":" + number.readline().strip()
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait()
 
 
 class Window:
@@ -37,7 +54,7 @@ class Window:
         self.program = program
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ridgepoint_tasks_"))
         self.inputs = 0
-        self.environment = dict(os.environ, DISPLAY=DISPLAY, XDG_CONFIG_HOME=str(self.folder / "config"),
+        self.environment = dict(os.environ, XDG_CONFIG_HOME=str(self.folder / "config"),
                                 XDG_CACHE_HOME=str(cache), XDG_DATA_HOME=str(self.folder / "data"))
         self.process = subprocess.Popen([program], cwd=self.folder, env=self.environment,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -327,7 +344,7 @@ def compare_runs(window):
 def drop(window, file, x, y):
     """A file from another program, by the protocol of X (XDND 5)."""
     from Xlib import X, display, protocol
-    server = display.Display(DISPLAY)
+    server = display.Display()
     atom = server.intern_atom
     root = server.screen().root
     source = root.create_window(0, 0, 1, 1, 0, X.CopyFromParent)
@@ -402,27 +419,27 @@ TASKS = {"a": smallest_change, "b": cost_of_recompute, "c": train_here, "d": wit
 NEED_CALIBRATION = "cdk"
 
 
-def prepared_cache(program, names):
+def cache():
+    """Where programs that were used before have kept calibrations and models."""
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+
+
+def calibrate_for(program, names):
     """What a program that was used before has: this machine's calibration, where a task runs something."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
     if any(name in NEED_CALIBRATION for name in names):
         subprocess.run([program, "predict", "--scenario", "train-tiny-llama-here"], check=True,
                        stdout=subprocess.DEVNULL)
-    return cache
 
 
 def main():
     program, folder = str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else "tasks")
     folder.mkdir(parents=True, exist_ok=True)
     names = sys.argv[3:] or list(TASKS)
-    cache = prepared_cache(program, names)
-    screen = subprocess.Popen(["Xvfb", DISPLAY, "-screen", "0", f"{WIDTH}x{HEIGHT}x24"],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(2)
+    calibrate_for(program, names)
     failed = False
-    try:
+    with screen(WIDTH, HEIGHT):
         for name in names:
-            window = Window(program, cache)
+            window = Window(program, cache())
             try:
                 try:
                     done = TASKS[name](window)
@@ -438,9 +455,6 @@ def main():
             passed = done and inputs <= MOST_INPUTS
             failed = failed or not passed
             print(f"{TASKS[name].__doc__}: {inputs} inputs, {'done' if done else 'NOT DONE'}", flush=True)
-    finally:
-        screen.terminate()
-        screen.wait()
     return 1 if failed else 0
 
 
