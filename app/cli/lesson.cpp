@@ -105,7 +105,7 @@ struct Printer {
     fmt::print("\n");
   }
   void operator()(const lesson::ShownPlot& p) const {
-    TextTable table{{{p.path}}, {}};
+    TextTable table{{{p.over}}, {}};
     for (const auto& curve : p.curves)
       table.columns.push_back({curve.label.empty() ? p.quantity : curve.label});
     std::vector<double> values;
@@ -206,7 +206,7 @@ ExitCode play(const std::filesystem::path& file, const LessonFlags& flags) {
     const lesson::ShownStep shown = lesson::show(lesson, i, scenario, predictions, &measured);
     for (const lesson::ShownBlock& block : shown.blocks) std::visit(Printer{flags.answers, lesson.id}, block);
     for (const std::string& failure : shown.failures) to_stderr(fmt::format("ridgepoint: {}\n", failure));
-    if (!step.take_home.empty()) fmt::print("  => {}\n\n", step.take_home);
+    if (!shown.take_home.empty()) fmt::print("  => {}\n\n", lesson::plain(shown.take_home));
     if (flags.notes)
       for (const lesson::ShownParagraph& note : shown.notes)
         fmt::print("  [{}]\n\n", lesson::plain(note.words));

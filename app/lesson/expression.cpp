@@ -8,6 +8,8 @@
 #include <cmath>
 #include <utility>
 
+#include "app/lesson/field_words.h"
+
 namespace app::lesson {
 
 struct Expression::Node {
@@ -293,7 +295,7 @@ std::string write(const Node& node, const Situation* situation) {
     case Node::Kind::negation:
       return std::string("-").append(write(*node.left, situation));
     case Node::Kind::change: {
-      if (!situation) return write(*node.left, nullptr) + " with " + node.changes_text;
+      if (!situation) return write(*node.left, nullptr) + " with " + change_words(node.changes);
       const Situation other = changed(node, *situation);
       return write(*node.left, &other);
     }
@@ -329,7 +331,14 @@ Expression::Expression(std::string_view text) : source_(trimmed(text)) {
   if (source_.size() > kMostCharacters)
     throw ExpressionError(fmt::format("an expression has {} bytes, where at most {} are accepted",
                                       source_.size(), kMostCharacters));
-  root_ = Parser(source_).whole();
+  std::string_view sum = source_;
+  if (const std::size_t bar = sum.rfind('|'); bar != std::string_view::npos) {
+    const std::string_view style = trimmed(sum.substr(bar + 1));
+    style_ = style_from_name(style);
+    if (!style_) throw ExpressionError(fmt::format("\"{}\" is none of percent, times, count", style));
+    sum = sum.substr(0, bar);
+  }
+  root_ = Parser(sum).whole();
 }
 Expression::Expression(Expression&&) noexcept = default;
 Expression& Expression::operator=(Expression&&) noexcept = default;
@@ -339,7 +348,7 @@ Dimension Expression::dimension() const {
   return root_->dimension;
 }
 Style Expression::style() const {
-  return style_of(*root_);
+  return style_.value_or(style_of(*root_));
 }
 bool Expression::is_comparison() const {
   return root_->compares();

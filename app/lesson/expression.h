@@ -1,5 +1,6 @@
 // Arithmetic over quantities, with its dimension checked:
 //
+//     written     = expression [ "|" STYLE ]             percent, times, count
 //     expression  = sum [ ("<" | "<=" | ">" | ">=") sum ] [ "@" changes ]
 //     sum         = product { ("+" | "-") product }
 //     product     = power { ("*" | "/") power }
@@ -10,6 +11,7 @@
 // "@" is the scenario with fields changed: (peak_memory @ strategy.recompute=full) / peak_memory.
 #pragma once
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -36,7 +38,7 @@ class Expression {
 
   const std::string& source() const { return source_; }
   Dimension dimension() const;
-  // How its value is written: a quantity's own style, else plainly.
+  // How its value is written: as it asks for, else in a quantity's own style, else plainly.
   Style style() const;
   bool is_comparison() const;
   bool names(std::string_view quantity) const;  // anywhere in it
@@ -55,6 +57,7 @@ class Expression {
  private:
   std::string source_;
   std::unique_ptr<Node> root_;
+  std::optional<Style> style_;  // that is asked for
 };
 
 // "strategy.recompute=full, workload.seq_len=8192". Throws ExpressionError.

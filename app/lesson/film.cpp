@@ -43,9 +43,13 @@ void add_slots(Film& film, const std::vector<sim::TimelineSlot>& slots, std::opt
   for (const sim::TimelineSlot& slot : slots) {
     if (stage && slot.stage != *stage) continue;
     const bool optimizer = slot.phase == sim::Phase::optimizer;
-    film.spans.push_back({stage ? 0 : static_cast<std::size_t>(slot.stage), slot.start.value, slot.end.value,
-                          optimizer ? -1 : slot.micro_batch, slot.phase == sim::Phase::backward,
-                          pass_of(slot)});
+    const std::size_t row = stage ? 0 : static_cast<std::size_t>(slot.stage);
+    // What the optimizer's phase has before all passes is no update yet: gradients are set to zero.
+    const bool begins =
+        optimizer && std::ranges::none_of(film.spans, [&](const Film::Span& s) { return s.row == row; });
+    if (begins && !stage) continue;  // a picture of micro-batches has none
+    film.spans.push_back({row, slot.start.value, slot.end.value, optimizer ? -1 : slot.micro_batch,
+                          slot.phase == sim::Phase::backward, begins ? "the step begins" : pass_of(slot)});
     film.holders = std::max(film.holders, slot.micro_batch + 1);
   }
 }
@@ -73,7 +77,7 @@ void fill_memory(Film& film, const sim::Scenario& scenario, const sim::Calibrati
   film.levels = std::move(detail.memory[fullest]);
   film.rows = {detail.memory.size() == 1 ? "device" : fmt::format("stage {}", fullest)};
   add_slots(film, detail.slots, static_cast<int>(fullest));
-  film.title = "Memory of a device over a step";
+  film.title = "Memory of a device over a step; beneath, the passes of micro-batches, backward darker";
 }
 
 void fill_pipeline(Film& film, const sim::Scenario& scenario, const sim::Calibration* calibration) {
@@ -84,7 +88,7 @@ void fill_pipeline(Film& film, const sim::Scenario& scenario, const sim::Calibra
        fmt::format("A picture has at most {} passes; this step has {}.", kMostSlots, detail.slots.size()));
   for (int stage = 0; stage < stages; ++stage) film.rows.push_back(fmt::format("stage {}", stage));
   add_slots(film, detail.slots, std::nullopt);
-  film.title = fmt::format("{} micro-batches through {} stages", film.holders, stages);
+  film.title = fmt::format("{} micro-batches through {} stages, backward darker", film.holders, stages);
 }
 
 // A layer's forward pass: rank r computes with the keys and values of rank r - k in step k, while they travel

@@ -19,8 +19,7 @@ struct Span {
   enum class Kind { plain, bold, code, value } kind = Kind::plain;
   std::string words;  // of a value: as it was written
   std::optional<Expression>
-      value;                   // of Kind::value; empty where `words` is model, hardware or implementation
-  std::optional<Style> style;  // that the lesson asks for
+      value;  // of Kind::value; empty where `words` is model, hardware or implementation
 };
 using Words = std::vector<Span>;
 
@@ -115,9 +114,9 @@ struct Step {
   std::string panel;         // that is shown beside; empty: none
   int panel_line = 0;
   std::vector<Block> blocks;
-  std::vector<Paragraph> notes;    // for the lecturer alone
-  std::vector<std::string> hints;  // a mission's, one at a time
-  std::string take_home;
+  std::vector<Paragraph> notes;   // for the lecturer alone
+  std::vector<Paragraph> hints;   // a mission's, one at a time
+  Paragraph take_home;            // without words: none
   std::vector<SetLine> solution;  // of a mission: one that reaches its goals
   int line = 0;
 };

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 
+#include "app/lesson/field_words.h"
 #include "app/lesson/lesson.h"
 #include "sim/file_text.h"
 #include "sim/format.h"
@@ -205,14 +206,15 @@ class Reader {
     step().panel = rest;
     step().panel_line = number();
   }
-  void take(std::string_view rest) { step().take_home = rest; }
-  void note(std::string_view rest) { step().notes.push_back({words(rest, number()), false, number()}); }
+  Paragraph line_of(std::string_view rest) const { return {words(rest, number()), false, number()}; }
+  void take(std::string_view rest) { step().take_home = line_of(rest); }
+  void note(std::string_view rest) { step().notes.push_back(line_of(rest)); }
   void notes(std::string_view rest) {
     if (!rest.empty())
       fail(":notes stands alone, before the lines of the notes; a note of one line is :note WORDS");
     notes_from_ = number();
   }
-  void hint(std::string_view rest) { step().hints.emplace_back(rest); }
+  void hint(std::string_view rest) { step().hints.push_back(line_of(rest)); }
   void formula(std::string_view rest) { step().blocks.push_back(Formula{expression(rest), number()}); }
   // EXPRESSIONS [for PATH: VALUE, VALUE]
   void measure(std::string_view rest) {
@@ -343,7 +345,7 @@ class Reader {
     std::vector<Variant> variants;
     for (const std::string_view value : at_commas(text.substr(colon + 1))) {
       if (value.empty()) fail("a value is missing between commas");
-      variants.push_back({std::string(value), {{path, std::string(value)}}});
+      variants.push_back({value_words(std::string(value)), {{path, std::string(value)}}});
     }
     return variants;
   }
@@ -370,7 +372,7 @@ class Reader {
     Words spans;
     std::string plain;
     const auto flush = [&] {
-      if (!plain.empty()) spans.push_back({Span::Kind::plain, std::move(plain), {}, {}});
+      if (!plain.empty()) spans.push_back({Span::Kind::plain, std::move(plain), {}});
       plain.clear();
     };
     const auto until = [&](std::size_t from, std::string_view end) {
@@ -383,7 +385,7 @@ class Reader {
         if (!text.substr(i).starts_with(begin)) return false;
         const std::size_t close = until(i + begin.size(), end);
         flush();
-        spans.push_back({kind, std::string(text.substr(i + begin.size(), close - i - begin.size())), {}, {}});
+        spans.push_back({kind, std::string(text.substr(i + begin.size(), close - i - begin.size())), {}});
         i = close + end.size();
         return true;
       };
@@ -398,15 +400,8 @@ class Reader {
     return spans;
   }
   void read_value(Span& span, int line) const {
-    std::string_view text = span.words;
-    if (text == "model" || text == "hardware" || text == "implementation") return;
-    if (const std::size_t bar = text.rfind('|'); bar != std::string_view::npos) {
-      span.style = style_from_name(trimmed(text.substr(bar + 1)));
-      if (!span.style)
-        fail_at(line, fmt::format("\"{}\" is none of percent, times, count", trimmed(text.substr(bar + 1))));
-      text = text.substr(0, bar);
-    }
-    span.value = attempt(line, [&] { return Expression(text); });
+    if (span.words == "model" || span.words == "hardware" || span.words == "implementation") return;
+    span.value = attempt(line, [&] { return Expression(span.words); });
   }
 
   void finish_questions() const {

@@ -10,6 +10,7 @@
 #include "app/cli/flags.h"
 #include "app/cli/scenario_flags.h"
 #include "app/gui/desktop.h"
+#include "app/lesson/field_words.h"
 #include "runtime/devices.h"
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
@@ -35,9 +36,8 @@ sim::Scenario with_lines(sim::Scenario scenario, const std::vector<SetLine>& lin
   return scenario;
 }
 
-std::string text_of(const Expression& expression, const Situation& situation,
-                    std::optional<Style> style = {}) {
-  return text(expression.value(situation), style.value_or(expression.style()));
+std::string text_of(const Expression& expression, const Situation& situation) {
+  return text(expression.value(situation), expression.style());
 }
 
 ShownWords shown(const Words& words, const Situation& situation) {
@@ -46,7 +46,7 @@ ShownWords shown(const Words& words, const Situation& situation) {
     if (span.kind != Span::Kind::value) {
       result.push_back({span.kind, span.words});
     } else if (span.value) {
-      result.push_back({span.kind, text_of(*span.value, situation, span.style)});
+      result.push_back({span.kind, text_of(*span.value, situation)});
     } else {
       const sim::Scenario& s = situation.scenario;
       result.push_back({span.kind, span.words == "model"      ? s.model.name
@@ -105,12 +105,16 @@ struct Shower {
     }
     if (!values.empty())
       result.right = static_cast<std::size_t>(std::ranges::min_element(values) - values.begin());
-    if (q.right != Question::Right::nearest) result.answer_text = result.values[*result.right];
+    if (q.right != Question::Right::nearest) {  // what it is, and how much
+      const std::string &value = result.values[*result.right], words = plain(result.choices[*result.right]);
+      result.answer_text = words == value ? value : words + ", " + value;
+    }
     return result;
   }
 
   ShownBlock operator()(const Plot& p) const {
-    ShownPlot result{p.quantity.in_words(), p.path, p.quantity.dimension(), p.quantity.style(), {}};
+    ShownPlot result{
+        p.quantity.in_words(), axis_words(p.path), p.quantity.dimension(), p.quantity.style(), {}};
     for (const Variant& variant : p.variants) {
       ShownPlot::Curve curve{variant.label, {}};
       for (const double value : p.values) {
@@ -130,7 +134,7 @@ struct Shower {
 
   ShownBlock operator()(const Table& t) const {
     ShownTable result;
-    result.columns.push_back(t.rows.empty() ? "" : t.rows[0].changes[0].path);
+    result.columns.push_back(t.rows.empty() ? "" : axis_words(t.rows[0].changes[0].path));
     for (const Expression& column : t.columns) result.columns.push_back(column.in_words());
     for (const Variant& row : t.rows) {
       const Situation other{situation.predictions.changed(situation.scenario, row.changes, "the table"),
@@ -231,6 +235,8 @@ bool has_bare_figure(const Words& words) {
   return bare && !std::regex_search(all, cited);
 }
 
+constexpr double kSameNumber = 1e-6;  // a distance between two that are shown alike
+
 class Checker {
  public:
   Checker(const Lesson& lesson, Predictions& predictions) : lesson_(lesson), predictions_(predictions) {}
@@ -274,6 +280,8 @@ class Checker {
       else if (const auto* q = std::get_if<Question>(&block))
         check_figures(q->because, q->line);  // what it asks may suppose what it likes
     for (const Paragraph& note : step.notes) check_figures(note.words, note.line);
+    for (const Paragraph& hint : step.hints) check_figures(hint.words, hint.line);
+    check_figures(step.take_home.words, step.take_home.line);
     try {
       const sim::Scenario scenario = scenario_at(lesson_, index);
       const std::vector<sim::Problem> cannot_be = sim::validate(scenario);
@@ -282,9 +290,12 @@ class Checker {
       if (!cannot_be.empty()) return false;
       const ShownStep shown = show(lesson_, index, scenario, predictions_);
       problems_.insert(problems_.end(), shown.failures.begin(), shown.failures.end());
-      for (std::size_t b = 0; b < shown.blocks.size(); ++b)
-        if (const auto* q = std::get_if<Question>(&step.blocks[b]))
-          check_question(*q, {scenario, predictions_});
+      const Situation situation{scenario, predictions_};
+      for (const Block& block : step.blocks)
+        if (const auto* q = std::get_if<Question>(&block)) {
+          check_question(*q, situation);
+          check_nothing_is_given_away(step, *q, situation);
+        }
       if (const Measurement* measurement = measurement_of(step)) check_measurement(*measurement, scenario);
       if (lesson_.mission) check_mission(index, shown);
     } catch (const sim::PresetError& error) {  // of a :set or :solution, which names its line
@@ -317,6 +328,19 @@ class Checker {
       if (q.right == Question::Right::greatest) std::ranges::reverse(values);
       if (distance(values[0], values[1]) < .01) add(q.line, "two choices are the same to one percent");
     }
+  }
+
+  // A formula before a question must not be its answer.
+  void check_nothing_is_given_away(const Step& step, const Question& q, const Situation& situation) {
+    if (!q.answer) return;
+    const double answer = q.answer->value(situation).number;
+    for (const Block& block : step.blocks)
+      if (const auto* f = std::get_if<Formula>(&block); f && f->line < q.line)
+        if (f->expression.dimension() == q.answer->dimension() &&
+            distance(f->expression.value(situation).number, answer) < kSameNumber)
+          add(f->line,
+              fmt::format("the formula is the answer of the question in line {}: it stands behind it",
+                          q.line));
   }
 
   // It runs on a laptop.
@@ -405,11 +429,17 @@ ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scen
                Predictions& predictions, const MeasuredRuns* measured, const std::function<bool()>& stopped) {
   const Situation situation{scenario, predictions};
   ShownStep result;
-  for (const Paragraph& note : lesson.steps[step].notes) try {
-      result.notes.push_back({shown(note.words, situation), note.bullet});
+  const auto shown_line = [&](const Paragraph& line) -> ShownParagraph {
+    try {
+      return {shown(line.words, situation), line.bullet};
     } catch (const std::exception& error) {
-      result.failures.push_back(where(lesson, note.line) + ": " + error.what());
+      result.failures.push_back(where(lesson, line.line) + ": " + error.what());
+      return {};
     }
+  };
+  for (const Paragraph& note : lesson.steps[step].notes) result.notes.push_back(shown_line(note));
+  for (const Paragraph& hint : lesson.steps[step].hints) result.hints.push_back(shown_line(hint));
+  result.take_home = shown_line(lesson.steps[step].take_home).words;
   for (const Block& block : lesson.steps[step].blocks) {
     if (stopped && stopped()) break;
     try {

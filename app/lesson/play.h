@@ -40,7 +40,7 @@ struct ShownPlot {
     std::string label;
     std::vector<std::pair<double, double>> points;  // of values that are legal
   };
-  std::string quantity, path;
+  std::string quantity, over;  // in words: "step", "seq len, tokens"
   Dimension dimension;
   Style style = Style::plain;
   std::vector<Curve> curves;
@@ -83,6 +83,8 @@ using ShownBlock = std::variant<ShownParagraph, ShownFormula, ShownQuestion, Sho
 struct ShownStep {
   std::vector<ShownBlock> blocks;
   std::vector<ShownParagraph> notes;  // for the lecturer alone
+  std::vector<ShownParagraph> hints;
+  ShownWords take_home;               // empty: none
   std::vector<std::string> failures;  // of blocks that this scenario has no numbers for: each a sentence
 };
 

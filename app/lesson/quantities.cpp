@@ -153,7 +153,8 @@ const Quantity kQuantities[] = {
     {"price_per_hour", "price an hour", "of one device, rented (presets/economics.json)", kDollars / kSeconds, Style::plain,
      [](const Situation& s) { return usd_per_hour(s) / 3600; }},
 
-    {"step_time", "step", "a training step, or a whole generation", kSeconds, Style::plain, [](const Situation& s) { return sim::step_time(s.report()).value; }},
+    {"step_time", "step", "a training step", kSeconds, Style::plain, [](const Situation& s) { return sim::step_time(s.report()).value; }},
+    {"generation_time", "generation", "prompt and all new tokens", kSeconds, Style::plain, [](const Situation& s) { return sim::step_time(s.report()).value; }},
     {"forward_time", "forward", "of the first stage's first rank", kSeconds, Style::plain, seconds_of<sim::Phase::forward>},
     {"recompute_time", "recompute", "the same", kSeconds, Style::plain, seconds_of<sim::Phase::recompute>},
     {"backward_time", "backward", "the same", kSeconds, Style::plain, seconds_of<sim::Phase::backward>},

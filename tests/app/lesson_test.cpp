@@ -99,6 +99,32 @@ TEST_CASE("quantities of a lesson are those of the report, and @ is the scenario
   CHECK_THAT(formula.in_numbers(situation), contains(" + "));
 }
 
+TEST_CASE("an expression is written as it asks for, and changes of fields as words that the room reads") {
+  const Lesson lesson = lesson_with(
+      ":table peak_memory / capacity|percent for workload.seq_len: 1024, 8192\n"
+      ":formula step_time @ workload.seq_len=8192, strategy.sequence_parallel=false\n"
+      ":plot mfu over workload.seq_len from 1k to 4k");
+  Predictions predictions;
+  const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
+  const auto& table = std::get<ShownTable>(shown.blocks[0]);
+  CHECK(table.columns[0] == "seq len, tokens");
+  CHECK(table.rows[1][0] == "8,192");
+  CHECK_THAT(table.rows[1][1], contains(" %"));
+  CHECK(std::get<ShownFormula>(shown.blocks[1]).words == "step with seq len 8,192, sequence parallel no");
+  CHECK(std::get<ShownPlot>(shown.blocks[2]).over == "seq len, tokens");
+}
+
+TEST_CASE("the line to take home and hints have values, and their figures have sources, as all text") {
+  Predictions predictions;
+  const Lesson lesson = lesson_with(":take It has {layers} layers.\n:hint Try {hidden}.");
+  const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
+  CHECK(plain(shown.take_home) == "It has 32 layers.");
+  CHECK(plain(shown.hints.at(0).words) == "Try 4,096.");
+  for (const std::string line : {":take It is 30 % faster.", ":hint It is 30 % faster."})
+    CHECK_THAT(problems_of(lesson_with(line), predictions).front(),
+               contains("here.md:10: a figure without a source"));
+}
+
 TEST_CASE("what is wrong with a lesson is named with its line") {
   CHECK(refusal_of("Fine.") == "nothing");
   CHECK_THAT(refusal_of(":pannel memory"), contains("here.md:10: \":pannel\" is none of :answer"));
@@ -208,6 +234,14 @@ TEST_CASE("the right answer of a question is computed by the model") {
   const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
   REQUIRE(shown.blocks.size() == 1);
   CHECK(std::get<ShownQuestion>(shown.blocks[0]).right == 1);
+  // The least and the greatest are answered by name.
+  const Lesson least =
+      lesson_with(":ask Which?\n:answer least\n:choice five layers = 5\n:choice 3\n:choice 9");
+  CHECK(std::get<ShownQuestion>(show(least, 0, scenario_at(least, 0), predictions).blocks[0]).answer_text ==
+        "3");
+  const Lesson most = lesson_with(":ask Which?\n:answer greatest\n:choice five layers = 5\n:choice 3");
+  CHECK(std::get<ShownQuestion>(show(most, 0, scenario_at(most, 0), predictions).blocks[0]).answer_text ==
+        "five layers, 5");
 }
 
 TEST_CASE(

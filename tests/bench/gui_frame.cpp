@@ -294,6 +294,20 @@ void each_panel(const char* what, const sim::Scenario& scenario) {
   }
 }
 
+// The desktop as it first starts, while the mouse goes over it: what browser_frame.py does in the page, there
+// too at 1280x800.
+void mouse() {
+  tests::NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), {1280, 800});
+  desktop.settle_studies();
+  FrameTimes times;
+  for (int pass = 0; pass < 5; ++pass)
+    for (float x = 300; x < 900; x += 10) {
+      ImGui::GetIO().AddMousePosEvent(x, 500);
+      times.frame(desktop);
+    }
+  times.print("the desktop as it first starts, 1280x800, under the mouse");
+}
+
 // Tables of measurements in the validation panel.
 void validation_panel(const std::vector<std::string>& files) {
   tests::NullDesktop desktop(tests::small_scenario(), {1920, 1080});
@@ -325,6 +339,7 @@ int main(int argc, char** argv) {
   const auto wanted = [&](std::string_view part) { return arguments.empty() || asked(part); };
   std::printf("aims: a frame %.0f ms in the median, %.0f ms at the 99th percentile; a sweep %.0f ms\n",
               kMedianAim, kSlowAim, kSweepAim);
+  if (wanted("mouse")) mouse();
   if (wanted("streaming")) streaming("/proc/self/exe");
   if (wanted("timeline")) long_timeline();
   if (wanted("tables")) long_tables();

@@ -34,7 +34,8 @@ HUGGING_FACE_CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalL
 def screen(width, height):
     """One of its own, on a display that nobody has; programs started meanwhile are shown there."""
     read, write = os.pipe()
-    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", f"{width}x{height}x24"], pass_fds=[write],
+    # -r: a key that a busy machine holds for long does not repeat.
+    server = subprocess.Popen(["Xvfb", "-r", "-displayfd", str(write), "-screen", "0", f"{width}x{height}x24"], pass_fds=[write],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.close(write)
     with os.fdopen(read) as number:  # written once the display can be used

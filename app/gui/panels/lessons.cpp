@@ -16,6 +16,7 @@
 #include "app/gui/panels/lessons_figures.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/legend.h"
 #include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
 #include "runtime/formats/set_aside.h"
@@ -33,6 +34,9 @@ constexpr const char* kPanel = "lessons";
 constexpr auto kBetweenLooks = std::chrono::seconds(1);
 constexpr std::size_t kLettered = 6;  // choices that a letter chooses
 constexpr float kTextWidth = 760, kLessonWidth = 420, kLargeType = 1.75f;
+constexpr float kBetweenChoices = 24;
+constexpr float kPlotOfScreen = .36f;  // no higher: its question stands below
+constexpr float kHeadingLines = 2;     // that a table's heading may have before its column is as wide
 
 LessonView make_view(const LessonRequest& request, lesson::Predictions& predictions,
                      const std::function<bool()>& stopped) {
@@ -49,10 +53,8 @@ void draw_words(const Look& look, const lesson::ShownWords& words, TextRole role
   const Palette& c = look.color();
   if (std::ranges::all_of(words, [](const auto& span) { return span.kind == Span::Kind::plain; }))
     return text_wrapped(look, role, c.text, lesson::plain(words));
-  const float right = ImGui::GetCursorPosX() + ImGui::GetContentRegionAvail().x;
-  const float left = ImGui::GetCursorPosX();
+  const float right = ImGui::GetCursorScreenPos().x + ImGui::GetContentRegionAvail().x;
   const float space = text_size_of(look, role, " ").x;
-  float x = left;
   bool first = true, gap = false;
   // Its lines stand as close as those of plain text.
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {ImGui::GetStyle().ItemSpacing.x, look.px(1)});
@@ -73,14 +75,10 @@ void draw_words(const Look& look, const lesson::ShownWords& words, TextRole role
           span.kind == Span::Kind::value ? rest.size() : std::min(rest.find(' '), rest.size());
       const std::string word(rest.substr(0, end));
       rest.remove_prefix(end);
-      const float width = text_size_of(look, shown, word).x;
       const float before = gap ? space : 0;
-      if (!first && x + before + width <= right) {
+      // From where the last word ended: its width was rounded.
+      if (!first && ImGui::GetItemRectMax().x + before + text_size_of(look, shown, word).x <= right)
         ImGui::SameLine(0, before);
-        x += before + width;
-      } else {
-        x = left + width;
-      }
       text(look, shown, color, word);
       first = gap = false;
     }
@@ -107,8 +105,8 @@ class StepView {
   // What stands behind a question shows when that is answered.
   void blocks() {
     for (std::size_t i = 0; i < view_.shown.blocks.size() && !waits_; ++i) {
-      ImGui::PushID(static_cast<int>(i));
       block_ = i;
+      ImGui::PushID(key().c_str());  // tables keep their widths: each place has its own
       std::visit(*this, view_.shown.blocks[i]);
       ImGui::PopID();
       ImGui::Dummy({0, look_.px(4)});
@@ -148,8 +146,12 @@ class StepView {
     waits_ = !answer.locked;
     if (waits_) state_.waiting = {key(), q.choices.size(), ImGui::GetFrameCount()};
     if (answer.locked) {
-      text_wrapped(look_, TextRole::title, is_right(q, answer) ? c_.good : c_.bad,
-                   is_right(q, answer) ? "Right: " + q.answer_text : "The answer is " + q.answer_text);
+      const bool right = is_right(q, answer), revealed = answer.text.empty();
+      text_wrapped(look_, TextRole::title,
+                   right      ? c_.good
+                   : revealed ? c_.predicted
+                              : c_.bad,
+                   (right ? "Right: " : "The answer is ") + q.answer_text);
       if (!q.because.empty()) draw_words(look_, q.because);
     }
     ImGui::EndGroup();
@@ -170,11 +172,17 @@ class StepView {
     const bool wide = least > 0 && most > 20 * least;
     const ScaleUnit unit = scale_of(measure_of(p.dimension, p.style), most);
     const std::string label = p.quantity + (*unit.name ? std::string(", ") + unit.name : "");
-    Chart chart(
-        look_, "##plot",
-        {ImGui::GetContentRegionAvail().x, std::min(look_.px(230), .5f * ImGui::GetMainViewport()->Size.y)},
-        logarithmic_axis(p.path.substr(p.path.find('.') + 1), left, right),
-        wide ? logarithmic_axis(label, least, most, unit) : linear_axis(label, most, unit));
+    // Above it, in full: beside a low plot there is no room for it.
+    text_wrapped(look_, TextRole::caption, c_.dim, label);
+    std::vector<LegendEntry> curves;
+    for (std::size_t i = 0; i < p.curves.size(); ++i)
+      curves.push_back({curve_color(c_, i, p.curves.size()), p.curves[i].label});
+    if (curves.size() > 1) draw_legend(look_, curves, ImGui::GetContentRegionAvail().x);
+    Chart chart(look_, "##plot",
+                {ImGui::GetContentRegionAvail().x,
+                 std::min(look_.px(230), kPlotOfScreen * ImGui::GetMainViewport()->Size.y)},
+                logarithmic_axis(p.over, left, right),
+                wide ? logarithmic_axis("", least, most, unit) : linear_axis("", most, unit));
     if (!chart) return;
     for (std::size_t i = 0; i < p.curves.size(); ++i) {
       const ImU32 color = curve_color(c_, i, p.curves.size());
@@ -183,7 +191,6 @@ class StepView {
       if (line.empty()) continue;
       chart.line(line, color, Stroke::dashed, 1.8f);
       for (const ChartPoint& point : line) chart.dot(point, color);
-      if (!p.curves[i].label.empty()) chart.name(line.back(), color, p.curves[i].label);
     }
   }
 
@@ -192,6 +199,12 @@ class StepView {
     if (!ImGui::BeginTable("##table", columns,
                            ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchProp))
       return;
+    for (std::size_t i = 0; i < t.columns.size(); ++i) {
+      float width = text_size_of(look_, TextRole::caption, t.columns[i]).x / kHeadingLines;
+      for (const auto& cells : t.rows)
+        width = std::max(width, text_size_of(look_, i == 0 ? TextRole::body : TextRole::number, cells[i]).x);
+      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthStretch, width);
+    }
     const auto row = [&](const std::vector<std::string>& cells, bool heading) {
       ImGui::TableNextRow();
       for (int i = 0; i < columns; ++i) {
@@ -273,7 +286,7 @@ class StepView {
       const auto found = measured.find(row.what);
       const SeriesGrowth growth = found == measured.end() ? SeriesGrowth{} : found->second;
       growth_table(row, growth);
-      if (!row.why_apart.empty() && growth.time_measured)
+      if (!row.why_apart.empty() && (growth.time_measured || row.time_predicted))
         text_wrapped(look_, TextRole::caption, c_.dim, row.why_apart);
     }
   }
@@ -352,7 +365,25 @@ class StepView {
     save_lesson_progress(state_.progress, state_.settings);
   }
 
+  // With the letter that chooses it in the room, and behind it what it comes to.
+  std::string choice_text(const lesson::ShownQuestion& q, std::size_t i, bool locked) const {
+    std::string words = lesson::plain(q.choices[i]);
+    if (locked && q.values[i] != words) words += "   " + q.values[i];
+    return state_.presented() ? std::string(1, static_cast<char>('A' + i)) + "  " + words : words;
+  }
+  // A screen in the room has few lines: choices that fit into one share it.
+  bool choices_share_a_line(const lesson::ShownQuestion& q, bool locked) const {
+    if (!state_.presented()) return false;
+    const TextScope scope(look_, TextRole::body);
+    float width = 0;
+    for (std::size_t i = 0; i < q.choices.size(); ++i)
+      width += text_size_of(look_, TextRole::body, choice_text(q, i, locked)).x + ImGui::GetFrameHeight() +
+               look_.px(kBetweenChoices);
+    return width <= ImGui::GetContentRegionAvail().x;
+  }
+
   void chosen(const lesson::ShownQuestion& q, LessonAnswer& answer) {
+    const bool beside = choices_share_a_line(q, answer.locked);
     for (std::size_t i = 0; i < q.choices.size(); ++i) {
       const std::string number = std::to_string(i);
       const bool picked = answer.text == number;
@@ -366,14 +397,11 @@ class StepView {
       ImGui::PushStyleColor(ImGuiCol_Border, color);
       ImGui::PushStyleVar(ImGuiStyleVar_FrameBorderSize, look_.px(1));
       ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {look_.px(4), look_.px(1)});
-      // In the room a letter chooses.
-      const std::string letter = state_.presented() ? std::string(1, static_cast<char>('A' + i)) + "  " : "";
-      const std::string words =
-          letter + lesson::plain(q.choices[i]) +
-          (answer.locked && q.values[i] != lesson::plain(q.choices[i]) ? "   " + q.values[i] : "");
       {
         const TextScope scope(look_, TextRole::body);
-        if (ImGui::RadioButton(words.c_str(), picked) && !answer.locked) answer.text = number;
+        if (i > 0 && beside) ImGui::SameLine(0, look_.px(kBetweenChoices));
+        if (ImGui::RadioButton(choice_text(q, i, answer.locked).c_str(), picked) && !answer.locked)
+          answer.text = number;
       }
       ImGui::PopStyleVar(2);
       ImGui::PopStyleColor(3);
@@ -656,16 +684,16 @@ void draw_step(const Context& context, const Look& look,
           look, TextRole::heading, c.good,
           title_of(*tier) + (all ? ": every goal is reached." : " is reached. There is a better one."));
     }
-    for (std::size_t i = 0; i < std::min(state.hints_shown, step.hints.size()); ++i)
-      text_wrapped(look, TextRole::body, c.dim, "Hint: " + step.hints[i]);
-    if (state.hints_shown < step.hints.size() &&
-        ImGui::Button(state.hints_shown == 0 ? "A hint" : "Another hint"))
+    const std::vector<lesson::ShownParagraph>& hints = view->shown.hints;
+    for (std::size_t i = 0; i < std::min(state.hints_shown, hints.size()); ++i)
+      text_wrapped(look, TextRole::body, c.dim, "Hint: " + lesson::plain(hints[i].words));
+    if (state.hints_shown < hints.size() && ImGui::Button(state.hints_shown == 0 ? "A hint" : "Another hint"))
       ++state.hints_shown;
-    if (!step.take_home.empty() && !shown.waits_for_answer()) {
+    if (!view->shown.take_home.empty() && !shown.waits_for_answer()) {
       ImGui::Dummy({0, look.px(4)});
       const ImVec2 begin = ImGui::GetCursorScreenPos();
       ImGui::Indent(look.px(12));
-      text_wrapped(look, TextRole::title, c.text, step.take_home);
+      draw_words(look, view->shown.take_home, TextRole::title);
       ImGui::Unindent(look.px(12));
       ImGui::GetWindowDrawList()->AddRectFilled(begin, {begin.x + look.px(3), ImGui::GetItemRectMax().y},
                                                 c.predicted);
@@ -829,7 +857,11 @@ LessonsState::LessonsState(const PanelTools& tools)
     tools.commands.add({.id = id,
                         .category = "Lessons",
                         .label = label,
-                        .run = [this, screens] { scroll = {.screens = screens}; },
+                        .run =
+                            [this, screens] {
+                              ImGui::NavMoveRequestCancel();  // the arrow is for the page alone
+                              scroll = {.screens = screens};
+                            },
                         .shortcut = key,
                         .enabled = [this] { return presented() && open_now(); },
                         .in_menu = false});

@@ -36,7 +36,7 @@ ImU32 curve_color(const Palette& palette, std::size_t curve, std::size_t curves)
 
 Figure figure_of(const lesson::ShownPlot& plot, const Palette& palette) {
   FigurePlot drawn;
-  drawn.x = {plot.path.substr(plot.path.find('.') + 1), Measure::count, true};
+  drawn.x = {plot.over, Measure::count, true};
   double least = 0, most = 0;
   for (std::size_t i = 0; i < plot.curves.size(); ++i) {
     FigureCurve curve{plot.curves[i].label, curve_color(palette, i, plot.curves.size()), Mark::dashed, {}};

@@ -15,7 +15,8 @@ using lesson::Film;
 using lesson::FilmKind;
 
 constexpr double kSeconds = 10;             // that a film is played in, whatever it takes on the machine
-constexpr float kOfScreen = 0.32f;          // no higher: its button and its sentence stand below
+constexpr float kOfScreen = 0.28f;          // no higher: its button and its sentence stand below
+constexpr double kWorthAName = .005;        // share of the peak that a part is named from
 constexpr float kStillToCome = 0.22f;       // how strong is what lies after the moment
 constexpr int kModel = lesson::kProposals;  // whose a token is that nobody proposed
 constexpr float kRow = 24, kLeastRow = 5, kMostRows = 300, kCurve = 190, kRing = 270, kBlocks = 190;
@@ -126,12 +127,17 @@ struct Canvas {
       if (bytes <= 0) continue;
       const float upper = y(sum + bytes), lower = y(sum);
       list->AddRectFilled({left, upper}, {left + width, lower}, c().memory[k]);
-      const float middle = (upper + lower) / 2, line = text_size_of(look, TextRole::caption, "x").y;
-      if (lower - upper > line * .6f && middle + line / 2 <= free_above) {
+      // Beside its part, or as near above it as there is room.
+      const float line = text_size_of(look, TextRole::caption, "x").y;
+      const float middle = std::min((upper + lower) / 2, free_above - line / 2);
+      if (bytes > kWorthAName * most_bytes && middle - line / 2 >= least.y) {
         const std::string words =
             std::string(memory_category_title(static_cast<int>(k))) + " " + sim::format(level.bytes[k]);
-        draw_text(list, look, TextRole::caption, {left + width + look.px(6), middle}, c().text,
-                  fitted(look, TextRole::caption, words, gauge - width - look.px(6)), {0, .5f});
+        const float swatch = look.px(8), name = left + width + look.px(6);
+        list->AddRectFilled({name, middle - swatch / 2}, {name + swatch, middle + swatch / 2}, c().memory[k],
+                            look.px(2));
+        draw_text(list, look, TextRole::caption, {name + swatch + look.px(5), middle}, c().text,
+                  fitted(look, TextRole::caption, words, most.x - name - swatch - look.px(5)), {0, .5f});
         free_above = middle - line / 2;
       }
       sum += bytes;
@@ -157,15 +163,20 @@ struct Canvas {
   void ring() const {
     const auto ranks = static_cast<float>(film.rows.size());
     const ImVec2 middle = {(least.x + most.x) / 2, (least.y + most.y) / 2};
-    const float radius = std::min(most.x - least.x, most.y - least.y) / 2 - look.px(42);
-    const auto place = [&](float rank, float out) {
+    const float line = text_size_of(look, TextRole::caption, "x").y, gap = look.px(5);
+    // As round as the place allows: where that is low, it is wide.
+    const float around = (most.y - least.y) / 2 - line - gap;
+    const float size = std::clamp(2.2f * around / ranks, look.px(6), look.px(14));
+    const ImVec2 radius = {std::min((most.x - least.x) / 2 - size - gap - widest(film.rows), 4 * around),
+                           around - size};
+    const auto place = [&](float rank, float out = 0) {
       const float angle = 2 * std::numbers::pi_v<float> * rank / ranks - std::numbers::pi_v<float> / 2;
-      return ImVec2{middle.x + out * std::cos(angle), middle.y + out * std::sin(angle)};
+      return ImVec2{middle.x + (radius.x + out) * std::cos(angle),
+                    middle.y + (radius.y + out) * std::sin(angle)};
     };
-    list->AddCircle(middle, radius, c().border, 96, look.px(2));
-    const float size = std::clamp(2.2f * radius / ranks, look.px(6), look.px(20));
+    list->AddEllipse(middle, radius, c().border, 0, 96, look.px(2));
     for (std::size_t rank = 0; rank < film.rows.size(); ++rank) {
-      const ImVec2 at = place(static_cast<float>(rank), radius);
+      const ImVec2 at = place(static_cast<float>(rank));
       const Film::Span* const span = film.at(rank, now);
       if (span) {
         const float gone = static_cast<float>((now - span->start) / (span->end - span->start));
@@ -173,22 +184,20 @@ struct Canvas {
         const int count = static_cast<int>(film.rows.size());
         const bool last = (span->of + count - 1) % count == static_cast<int>(rank);
         if (!last)
-          list->AddCircleFilled(place(static_cast<float>(rank) + gone, radius), size * .55f,
+          list->AddCircleFilled(place(static_cast<float>(rank) + gone), size * .55f,
                                 color_of(c(), span->of, film.holders, false));
       }
       list->AddCircleFilled(at, size, span ? color_of(c(), span->of, film.holders, false) : c().raised);
       list->AddCircle(at, size, c().text, 0, look.px(1));
-      if (size > look.px(10)) {
-        const std::string shard = span ? std::to_string(span->of) : "\u2713";
-        draw_text(list, look, TextRole::caption, at,
-                  span ? text_on(color_of(c(), span->of, film.holders, false)) : c().good, shard, {.5f, .5f});
-        // Around the ring, on the side that looks away from it.
-        const ImVec2 outside = place(static_cast<float>(rank), radius + size + look.px(5));
-        const ImVec2 away = {(outside.x - middle.x) / (radius + size),
-                             (outside.y - middle.y) / (radius + size)};
-        draw_text(list, look, TextRole::caption, outside, c().dim, film.rows[rank],
-                  {.5f - away.x / 2, .5f - away.y / 2});
-      }
+      if (size < line / 2) continue;
+      const std::string shard = span ? std::to_string(span->of) : "\u2713";
+      draw_text(list, look, TextRole::caption, at,
+                span ? text_on(color_of(c(), span->of, film.holders, false)) : c().good, shard, {.5f, .5f});
+      // Around the ring, on the side that looks away from it.
+      const ImVec2 outside = place(static_cast<float>(rank), size + gap);
+      draw_text(list, look, TextRole::caption, outside, c().dim, film.rows[rank],
+                {.5f - (outside.x - middle.x) / (radius.x + size + gap) / 2,
+                 .5f - (outside.y - middle.y) / (radius.y + size + gap) / 2});
     }
   }
 

@@ -169,8 +169,9 @@ std::string handout(const lesson::Lesson& lesson, lesson::Predictions& predictio
       asked = asked || (!options.answers && std::holds_alternative<lesson::ShownQuestion>(block));
     }
     for (const std::string& failure : shown.failures) html += paragraph("quiet", escaped(failure));
-    for (const std::string& hint : step.hints) html += paragraph("quiet", "Hint: " + escaped(hint));
-    if (!step.take_home.empty()) (asked ? behind : html) += paragraph("take", escaped(step.take_home));
+    for (const lesson::ShownParagraph& hint : shown.hints)
+      html += paragraph("quiet", "Hint: " + html_of(hint.words));
+    if (!shown.take_home.empty()) (asked ? behind : html) += paragraph("take", html_of(shown.take_home));
     if (!behind.empty())
       after += "<h3>" + std::to_string(i + 1) + ". " + escaped(step.title) + "</h3>\n" + behind;
     if (options.notes)

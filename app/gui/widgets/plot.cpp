@@ -60,13 +60,14 @@ std::vector<double> round_ticks(double low, double high, int wanted) {
 }
 
 std::vector<double> decade_ticks(double low, double high, int wanted) {
-  const int first = static_cast<int>(std::floor(std::log10(low)));
-  const int last = static_cast<int>(std::ceil(std::log10(high)));
-  const int decades = std::max(1, last - first);
-  const bool between = decades * 2 <= wanted;
-  const int stride = std::max(1, (decades + wanted - 1) / wanted);
+  const int first = static_cast<int>(std::ceil(std::log10(low))),
+            last = static_cast<int>(std::floor(std::log10(high)));
+  const int whole = last - first + 1;  // powers of ten in sight
+  // Between them there are more where there is room, or where they alone would not say a scale.
+  const bool between = (whole + 1) * 2 <= wanted || whole < 2;
+  const int stride = between ? 1 : std::clamp((whole + wanted - 1) / wanted, 1, whole - 1);
   std::vector<double> ticks;
-  for (int power = first; power <= last; power += stride)
+  for (int power = between ? first - 1 : first; power <= last; power += stride)
     for (const double times : {1.0, 2.0, 5.0}) {
       const double tick = times * std::pow(10.0, power);
       if ((times == 1 || between) && tick >= low && tick <= high) ticks.push_back(tick);
