@@ -1,6 +1,7 @@
 #include "app/lesson/expression.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -58,7 +59,9 @@ class Parser {
   NodePtr whole() {
     NodePtr node = expression();
     skip_space();
-    if (at_ < text_.size()) fail(fmt::format("\"{}\" is not understood", text_.substr(at_)));
+    if (at_ < text_.size())
+      fail(fmt::format("\"{}\" is not understood: an operator or a comma is missing before it",
+                       text_.substr(at_)));
     return node;
   }
 
@@ -186,7 +189,7 @@ class Parser {
       const std::string_view word = unit_word();
       if (word.empty()) break;
       const auto unit = unit_from_name(word);
-      if (!unit) fail(fmt::format("\"{}\" is no unit", word));
+      if (!unit) fail(fmt::format("\"{}\" is no unit; there are {}", word, fmt::join(unit_names(), ", ")));
       more = node->unit.empty() && unit->dimension.is_none();
       node->unit.append(node->unit.empty() ? "" : " ").append(word);
       node->literal = {node->literal.number * unit->number, unit->dimension};

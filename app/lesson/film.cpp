@@ -332,8 +332,10 @@ void fill_tiles(Film& film, const sim::Scenario& scenario, const sim::Report& re
   }
   film.holders = static_cast<int>(tiles);
   film.table_bytes = static_cast<double>(length) * static_cast<double>(length) * 2;
-  film.title =
-      fmt::format("One head's scores of {} by {} tokens, a tile of {} at a time", length, length, tile);
+  film.title = fmt::format(
+      "Scores of one head, {} queries (rows) by as many keys, a tile of {} at a time; bars: of each row's "
+      "sum",
+      sim::format_count(length), tile);
 }
 
 }  // namespace
@@ -404,10 +406,10 @@ std::string Film::says(double time) const {
         return fmt::format("done: {} of scores were never stored",
                            sim::format(sim::Bytes{static_cast<std::int64_t>(table_bytes)}));
       const Softmax& kept = softmax[static_cast<std::size_t>(span - spans.data())];
-      return fmt::format(
-          "{} rows work on {}; of the last, the largest score is {:.2f}, the sum {:.1f} after it was "
-          "rescaled by {:.2f}",
-          busy, span->name, kept.maximum, kept.sum, kept.factor);
+      const std::string rescaled =
+          kept.factor > 0 ? fmt::format(" after it was rescaled by {:.2f}", kept.factor) : "";
+      return fmt::format("{} rows work on {}; of the last, the largest score is {:.2f}, the sum {:.1f}{}",
+                         busy, span->name, kept.maximum, kept.sum, rescaled);
     }
   }
   return {};

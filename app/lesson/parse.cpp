@@ -9,6 +9,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <regex>
 
 #include "app/lesson/field_words.h"
 #include "app/lesson/lesson.h"
@@ -85,7 +86,7 @@ class Reader {
       const std::string_view line = trimmed(lines_[line_]);
       if (line.empty()) continue;
       const std::size_t colon = line.find(':');
-      if (colon == std::string_view::npos) fail("is no KEY: VALUE");
+      if (colon == std::string_view::npos) fail("is no KEY: VALUE; a line --- ends the front matter");
       const std::string_view key = trimmed(line.substr(0, colon));
       const std::string value(trimmed(line.substr(colon + 1)));
       if (std::ranges::find(seen, key) != seen.end()) fail(fmt::format("{} is there twice", key));
@@ -139,8 +140,8 @@ class Reader {
       begun.line = number();
     } else if (line.empty()) {
       end_paragraph();
-    } else if (line.starts_with("# ")) {
-      fail("the title stands in the front matter; steps begin with \"## \"");
+    } else if (line.starts_with("#")) {
+      fail("a step begins with \"## \" and its title; the lesson's title stands in the front matter");
     } else if (lesson_.steps.empty()) {
       fail("stands before the first step: a line that begins with \"## \" begins one");
     } else if (line.starts_with(":")) {
@@ -289,7 +290,11 @@ class Reader {
     Question& q = question("choice");
     Choice choice;
     const std::size_t equals = rest.rfind(" = ");
-    choice.value = expression(equals == std::string_view::npos ? rest : rest.substr(equals + 3));
+    try {
+      choice.value = Expression(equals == std::string_view::npos ? rest : rest.substr(equals + 3));
+    } catch (const ExpressionError& error) {
+      fail(fmt::format("{}; a choice is WORDS = EXPRESSION, or an expression alone", error.what()));
+    }
     choice.words = words(trimmed(rest.substr(0, equals)), number());
     q.choices.push_back(std::move(choice));
   }
@@ -342,6 +347,9 @@ class Reader {
     if (colon == std::string_view::npos)
       fail("variants are PATH: VALUE, VALUE, as strategy.recompute: none, full");
     const std::string path(trimmed(text.substr(0, colon)));
+    static const std::regex thousands(R"(\d,\d{3}(?!\d))");
+    if (std::regex_search(text.begin(), text.end(), thousands))
+      fail("commas divide values, with a blank behind each, and numbers have none: 8192, 32768");
     std::vector<Variant> variants;
     for (const std::string_view value : at_commas(text.substr(colon + 1))) {
       if (value.empty()) fail("a value is missing between commas");

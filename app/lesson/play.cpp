@@ -256,7 +256,11 @@ class Checker {
   }
 
  private:
-  void add(int line, const std::string& why) { problems_.push_back(where(lesson_, line) + ": " + why); }
+  void add(int line, const std::string& why) { add(where(lesson_, line) + ": " + why); }
+  // Steps behind a line that is wrong meet it again.
+  void add(std::string problem) {
+    if (std::ranges::find(problems_, problem) == problems_.end()) problems_.push_back(std::move(problem));
+  }
 
   // Of the line that set the field, or else of the last that set anything: before the step the scenario could
   // be.
@@ -290,6 +294,9 @@ class Checker {
       if (!cannot_be.empty()) return false;
       const ShownStep shown = show(lesson_, index, scenario, predictions_);
       problems_.insert(problems_.end(), shown.failures.begin(), shown.failures.end());
+      for (std::size_t b = 0; b < shown.blocks.size(); ++b)
+        if (const auto* plot = std::get_if<ShownPlot>(&shown.blocks[b]))
+          check_points(std::get<Plot>(step.blocks[b]), *plot);
       const Situation situation{scenario, predictions_};
       for (const Block& block : step.blocks)
         if (const auto* q = std::get_if<Question>(&block)) {
@@ -299,7 +306,7 @@ class Checker {
       if (const Measurement* measurement = measurement_of(step)) check_measurement(*measurement, scenario);
       if (lesson_.mission) check_mission(index, shown);
     } catch (const sim::PresetError& error) {  // of a :set or :solution, which names its line
-      problems_.emplace_back(error.what());
+      add(error.what());
     } catch (const std::exception& error) {
       add(step.line, error.what());
     }
@@ -309,6 +316,11 @@ class Checker {
   void check_figures(const Words& words, int line) {
     if (has_bare_figure(words))
       add(line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
+  }
+
+  static std::string text_of_value(double number, const Question& q) {
+    const Expression& of = *q.choices[0].value;
+    return text({number, of.dimension()}, of.style());
   }
 
   // The second best must be clearly worse, or a guess decides.
@@ -326,8 +338,19 @@ class Checker {
     } else {
       std::ranges::sort(values);
       if (q.right == Question::Right::greatest) std::ranges::reverse(values);
-      if (distance(values[0], values[1]) < .01) add(q.line, "two choices are the same to one percent");
+      if (distance(values[0], values[1]) < .01)
+        add(q.line, fmt::format("two choices are the same to one percent: {} and {}",
+                                text_of_value(values[0], q), text_of_value(values[1], q)));
     }
+  }
+
+  // Values that cannot be leave gaps; where they are most of a curve, it shows nothing of what it says.
+  void check_points(const Plot& plot, const ShownPlot& shown) {
+    for (const ShownPlot::Curve& curve : shown.curves)
+      if (2 * curve.points.size() < plot.values.size())
+        add(plot.line,
+            fmt::format("of {} values of {} the scenario can have {}: a plot wants half of them at least",
+                        plot.values.size(), plot.path, curve.points.size()));
   }
 
   // A formula before a question must not be its answer.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "sim/format.h"
@@ -48,6 +49,38 @@ std::string energy(double in_joules) {
 
 std::string money(double usd) {
   return usd >= 100 || usd == 0 ? fmt::format("${}", digits(std::round(usd))) : fmt::format("${:.2f}", usd);
+}
+
+std::span<const std::pair<std::string_view, Value>> units() {
+  static const std::pair<std::string_view, Value> kUnits[] = {
+      {"k", {1e3, {}}},
+      {"M", {1e6, {}}},
+      {"B", {1e9, {}}},
+      {"T", {1e12, {}}},
+      {"%", {.01, {}}},
+      {"bytes", {1, bytes()}},
+      {"KiB", {1024., bytes()}},
+      {"MiB", {1048576., bytes()}},
+      {"GiB", {1073741824., bytes()}},
+      {"TiB", {1099511627776., bytes()}},
+      {"GB", {1e9, bytes()}},
+      {"GB/s", {1e9, bytes() / seconds()}},
+      {"us", {1e-6, seconds()}},
+      {"ms", {1e-3, seconds()}},
+      {"s", {1, seconds()}},
+      {"h", {3600, seconds()}},
+      {"days", {86400, seconds()}},
+      {"GFLOP", {1e9, flops()}},
+      {"TFLOP", {1e12, flops()}},
+      {"PFLOP", {1e15, flops()}},
+      {"TFLOP/s", {1e12, flops() / seconds()}},
+      {"FLOP", {1, flops()}},
+      {"tokens", {1, tokens()}},
+      {"tokens/s", {1, tokens() / seconds()}},
+      {"dollars", {1, dollars()}},
+      {"kWh", {3.6e6, joules()}},
+  };
+  return kUnits;
 }
 
 }  // namespace
@@ -101,37 +134,15 @@ std::string text(const Value& value, Style style) {
 }
 
 std::optional<Value> unit_from_name(std::string_view name) {
-  static const std::pair<std::string_view, Value> kUnits[] = {
-      {"k", {1e3, {}}},
-      {"M", {1e6, {}}},
-      {"B", {1e9, {}}},
-      {"T", {1e12, {}}},
-      {"%", {.01, {}}},
-      {"bytes", {1, bytes()}},
-      {"KiB", {1024., bytes()}},
-      {"MiB", {1048576., bytes()}},
-      {"GiB", {1073741824., bytes()}},
-      {"TiB", {1099511627776., bytes()}},
-      {"GB", {1e9, bytes()}},
-      {"GB/s", {1e9, bytes() / seconds()}},
-      {"us", {1e-6, seconds()}},
-      {"ms", {1e-3, seconds()}},
-      {"s", {1, seconds()}},
-      {"h", {3600, seconds()}},
-      {"days", {86400, seconds()}},
-      {"GFLOP", {1e9, flops()}},
-      {"TFLOP", {1e12, flops()}},
-      {"PFLOP", {1e15, flops()}},
-      {"TFLOP/s", {1e12, flops() / seconds()}},
-      {"FLOP", {1, flops()}},
-      {"tokens", {1, tokens()}},
-      {"tokens/s", {1, tokens() / seconds()}},
-      {"dollars", {1, dollars()}},
-      {"kWh", {3.6e6, joules()}},
-  };
-  for (const auto& [word, value] : kUnits)
+  for (const auto& [word, value] : units())
     if (word == name) return value;
   return std::nullopt;
+}
+
+std::vector<std::string_view> unit_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [word, value] : units()) names.push_back(word);
+  return names;
 }
 
 }  // namespace app::lesson

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace app::lesson {
 
@@ -48,5 +49,6 @@ std::string text(const Value& value, Style style = Style::plain);
 
 // "GiB" is 2^30 bytes, "ms" a thousandth of a second, "k" a thousand; nullopt for other words.
 std::optional<Value> unit_from_name(std::string_view name);
+std::vector<std::string_view> unit_names();  // those that it knows
 
 }  // namespace app::lesson

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/scenario/fields.h"
 #include "sim/scenario/scenario_json.h"
 
 namespace sim {
@@ -82,6 +83,10 @@ Scenario with_overrides(const Scenario& scenario, const std::vector<Override>& o
     constexpr std::ptrdiff_t kDeepestPath = 10;  // "implementation.serving.field" has 3 parts
     if (std::ranges::count(o.path, '.') >= kDeepestPath)
       throw PresetError(said_by + ": field \"" + excerpt(o.path) + "\" is not known here");
+    // A field without its part.
+    for (const AnyField& field : all_fields())
+      if (field.name == o.path)
+        throw PresetError(said_by + ": field \"" + o.path + "\" is not known here; " + field.path() + " is");
     set(json, o.path, value_of(o.value));
   }
   return scenario_from(JsonObject(json, said_by));

@@ -79,7 +79,8 @@ TEST_CASE("units that do not agree are refused, and so is what is not understood
   CHECK_THAT(error_of("3 +"), contains("missing at the end"));
   CHECK_THAT(error_of("(3"), contains("\")\" is missing"));
   CHECK_THAT(error_of("peak_memry"), contains("peak_memory"));
-  CHECK_THAT(error_of("3 parsecs"), contains("\"parsecs\" is no unit"));
+  CHECK_THAT(error_of("3 parsecs"), contains("\"parsecs\" is no unit; there are k, M, "));
+  CHECK_THAT(error_of("mfu hfu"), contains("\"hfu\" is not understood: an operator or a comma is missing"));
   CHECK_THAT(error_of("mfu @ full"), contains("PATH=VALUE"));
 }
 
@@ -131,6 +132,13 @@ TEST_CASE("what is wrong with a lesson is named with its line") {
   CHECK_THAT(refusal_of(":ask How many?"), contains("here.md:10: the question has no :answer"));
   CHECK_THAT(refusal_of(":ask How many?\n:answer 3 s\n:choice 3\n:choice 4"),
              contains("a choice is a number, the answer s"));
+  CHECK_THAT(refusal_of("##Then"), contains("here.md:10: a step begins with \"## \" and its title"));
+  CHECK_THAT(refusal_of(":table mfu for workload.seq_len: 8192, 32,768"),
+             contains("numbers have none: 8192, 32768"));
+  CHECK_THAT(refusal_of(":ask Which?\n:answer 3\n:choice half: 3"),
+             contains("here.md:12: there is no quantity \"half\""));
+  CHECK_THAT(refusal_of(":ask Which?\n:answer 3\n:choice half: 3"),
+             contains("a choice is WORDS = EXPRESSION, or an expression alone"));
   CHECK_THAT(refusal_of(":answer 3"), contains("stands right behind its :ask"));
   CHECK_THAT(refusal_of("It is {mfu."), contains("} is not closed"));
   CHECK_THAT(refusal_of("It is {mfu|loud}."), contains("none of percent, times, count"));
@@ -175,6 +183,13 @@ TEST_CASE(
       problem_of(":set model=gpt-10m, workload.seq_len=256\n:measure step_time for implementation.attention: "
                  "standard, flash") == "nothing");
   CHECK_THAT(problem_of(":ask Which?\n:answer least\n:choice a = 5\n:choice b = 5"), contains("the same"));
+  CHECK_THAT(problem_of(":formula 3 * layers\n:ask How many?\n:answer layers * 3"),
+             contains("here.md:10: the formula is the answer of the question in line 11"));
+  CHECK(problem_of(":ask How many?\n:answer layers * 3\n:formula 3 * layers") == "nothing");
+  // Its positions end at 1,024.
+  CHECK_THAT(problem_of(":set model=gpt2-124m, workload.seq_len=1024\n:plot step_time over workload.seq_len "
+                        "from 256 to 16k"),
+             contains("here.md:11: of 7 values of workload.seq_len the scenario can have 3"));
 }
 
 TEST_CASE("a scenario that cannot be is said once, and not with every number and every step that has it") {
@@ -201,6 +216,8 @@ TEST_CASE("what cannot be set is named at the line that sets it, not at its step
   };
   const std::string fine = "It is {mfu}.\n:set workload.seq_len=1024\n";
   CHECK_THAT(problem_of(fine + ":set strategy.tensor=7"), contains("here.md:12: field \"strategy.tensor\""));
+  CHECK_THAT(problem_of(fine + ":set seq_len=7"),
+             contains("here.md:12: field \"seq_len\" is not known here; workload.seq_len is"));
   CHECK_THAT(problem_of(fine + ":set model=llama-9"), contains("here.md:12: "));
   CHECK_THAT(problem_of(fine + ":set workload.seq_len=many"), contains("here.md:12: "));
   // A value that is no scenario's: at the line that set the field, if there are others behind it, too.
