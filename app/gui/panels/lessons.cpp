@@ -419,7 +419,11 @@ class StepView {
       if (!answer.text.empty()) text(look_, TextRole::number, c_.dim, answer.text);
       return;
     }
-    ImGui::SetNextItemWidth(look_.px(160));
+    // In a narrow panel the button beside it stays whole.
+    const ImGuiStyle& style = ImGui::GetStyle();
+    const float button =
+        text_size_of(look_, TextRole::body, "Lock in").x + 4 * style.FramePadding.x + style.ItemSpacing.x;
+    ImGui::SetNextItemWidth(std::min(look_.px(160), ImGui::GetContentRegionAvail().x - button));
     const bool entered = ImGui::InputTextWithHint("##answer", hint(q).c_str(), &answer.text,
                                                   ImGuiInputTextFlags_EnterReturnsTrue);
     ImGui::SameLine();
