@@ -224,7 +224,7 @@ TEST_CASE("A calibration times every kind that runs here, alone or in a run") {
     for (const sim::Block& block : sim::make_plan(scenario).blocks)
       for (const sim::Operation& op : block.operations) timed.insert(op.kind);
   for (const sim::KindInfo& info : sim::kKinds) {
-    INFO(info.name);
+    INFO(sim::name(info.kind));
     // Copies to the host and back go over a link to a device, which a processor's own memory has not.
     const bool passes_link = sim::takes(info.kind, sim::Role::host);
     if (!sim::is_collective(info.kind) && !passes_link && !runtime::cpu_types(info.kind).empty())
