@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "sim/economics/batch_size.h"
+#include "sim/economics/noise_scale.h"
 #include "sim/economics/run_cost.h"
 #include "sim/economics/scaling_law.h"
 #include "sim/scenario/preset.h"
@@ -80,6 +81,29 @@ TEST_CASE("steps and tokens obey McCandlish's hyperbola at every batch, and doub
     CHECK((run.steps(batch) / run.least_steps - 1) * (run.tokens(batch) / run.least_tokens - 1) == Approx(1));
     CHECK(run.steps(batch) * batch == Approx(run.tokens(batch)));
   }
+}
+
+TEST_CASE("the noise scale is found again from exact expectations of gradient norms at two batches") {
+  const double squared_gradient = 3, variance = 700;
+  const auto expected = [&](double batch) { return squared_gradient + variance / batch; };
+  const NoiseEstimate found = noise_estimate(8, expected(8), 512, expected(512));
+  CHECK(found.squared_gradient == Approx(squared_gradient));
+  CHECK(found.variance == Approx(variance));
+}
+
+TEST_CASE("signal and noise are averaged before their ratio is taken, later steps slightly more") {
+  NoiseAverage average;
+  CHECK_FALSE(average.noise_scale());
+  average.add({.squared_gradient = 1, .variance = 10});
+  CHECK(*average.noise_scale() == Approx(10));
+  CHECK(average.mean().squared_gradient == Approx(1));
+  average.add({.squared_gradient = 3, .variance = 20});
+  CHECK(average.mean().squared_gradient == Approx((0.98 * 1 + 3) / 1.98));
+  CHECK(*average.noise_scale() == Approx((0.98 * 10 + 20) / (0.98 * 1 + 3)));
+  for (int step = 0; step < 1000; ++step) average.add({.squared_gradient = 2, .variance = 8});
+  CHECK(*average.noise_scale() == Approx(4));
+  average.add({.squared_gradient = -1000, .variance = 8});
+  CHECK_FALSE(average.noise_scale());
 }
 
 TEST_CASE("critical batch by loss: 7.4 M tokens at 2, 2.5 M at 2.5 (Kaplan et al. 2020)") {

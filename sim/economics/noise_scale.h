@@ -1,0 +1,36 @@
+// The gradient noise scale, from gradient norms at two batch sizes (McCandlish et al. 2018, arXiv
+// 1812.06162): how large a batch is whose gradient is noise and signal in equal parts. At about this batch,
+// the critical one, a run takes twice the least steps and twice the least data (BatchTradeOff, batch_size.h).
+// Batches and the scale have one unit, sequences or tokens.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace sim {
+
+// Of one step: |G|^2 of the true gradient, and tr(Sigma), the variance of a batch of one. Unbiased, and
+// either may be negative; equations A.2 and A.3 there (appendix A.1).
+struct NoiseEstimate {
+  double squared_gradient = 0, variance = 0;
+};
+NoiseEstimate noise_estimate(double small_batch, double small_squared_norm, double large_batch,
+                             double large_squared_norm);
+
+// Averages of both over steps, before their ratio is taken: a mean of ratios would be biased (there, appendix
+// A.1). Exponential: a step's weight falls by 1 - 1 / kWindow with each later one, and the first steps are
+// weighted alike (Adam's correction).
+class NoiseAverage {
+ public:
+  static constexpr std::int64_t kWindow = 50;  // steps
+
+  void add(const NoiseEstimate& step);
+  NoiseEstimate mean() const;  // requires a step
+  // tr(Sigma) / |G|^2; none before the first step and where a mean is not above 0: noise hides it.
+  std::optional<double> noise_scale() const;
+
+ private:
+  NoiseEstimate sum_;
+  double weight_ = 0;
+};
+
+}  // namespace sim
