@@ -195,10 +195,11 @@ const std::string* ScenarioFlags::typed(std::string_view path) const {
 namespace {
 
 const char* group_of(const sim::AnyField& f) {
-  if (f.part == "workload")
-    return !f.applies || f.applies == sim::has_experts ? "Scenario"
-           : f.applies == sim::trains                  ? "Training"
-                                                       : "Generation";
+  if (f.part == "workload") {
+    const bool generates = f.applies == sim::generates || f.applies == sim::generates_with_experts ||
+                           f.applies == sim::keeps_cache;
+    return !f.applies || f.applies == sim::has_experts ? "Scenario" : generates ? "Generation" : "Training";
+  }
   if (f.part == "strategy") return "Strategy";
   return f.part == "model" ? "Model" : f.part == "hardware" ? "Hardware" : "Implementation";
 }

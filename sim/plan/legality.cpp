@@ -557,6 +557,21 @@ class Checker {
           "is " + format_count(w.global_batch_size) +
               ", which is no multiple of micro_batch_size times data_parallel, " +
               format_count(w.micro_batch_size * replicas));
+    check_noise(w);
+  }
+
+  void check_noise(const Workload& w) {
+    const char* const field = "workload.measure_noise";
+    if (!w.measure_noise) return;
+    const Strategy& s = s_.strategy;
+    if (std::max({s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel}) > 1)
+      add(field,
+          "compares the gradients of one device's micro-batches, but the strategy has several devices");
+    else if (w.global_batch_size < 2 * w.micro_batch_size)
+      add(field,
+          "compares a micro-batch's gradient with the step's: global_batch_size must be at least twice "
+          "micro_batch_size, " +
+              format_count(w.micro_batch_size) + ", but is " + format_count(w.global_batch_size));
   }
 
   void check_generation(const Workload& w) {

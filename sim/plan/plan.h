@@ -191,6 +191,8 @@ inline constexpr std::string_view rope_table =
 inline constexpr std::string_view losses = "losses";  // fp32 (batch * query_length), per micro-batch
 inline constexpr std::string_view gradient_norm =
     "gradient_norm";  // fp64 (3): sum of squares, norm, clip scale
+inline constexpr std::string_view first_gradient_squares =
+    "first_gradient_squares";  // fp64 (1), workload.measure_noise: after the first micro-batch
 inline constexpr std::string_view gradient_overflow =
     "gradient_overflow";  // fp32 (1), fp16 alone: 1 where a gradient was no number
 inline constexpr std::string_view logits =

@@ -44,6 +44,7 @@ class StageWriter {
       });
     if (!fresh_gradients())
       for_each_unit([&](const At& u) { compute(blocks_.zero[u.unit], Phase::optimizer, u.layer); });
+    compute(blocks_.zero_first_squares, Phase::optimizer, 0);
     for (std::size_t i = 0; i < slots_.size();) {
       const std::size_t first = i;
       while (slots_[i].with_next) ++i;
@@ -58,6 +59,8 @@ class StageWriter {
       each([this](Pass pass) { receive(pass); });
       each([this](Pass pass) { work(pass); });
       each([this](Pass pass) { send(pass); });
+      if (blocks_.zero_first_squares >= 0 && slots_[first].pass == Pass::backward && micro_batch_ == 0)
+        add_first_squares();
     }
     micro_batch_ = chunk_ = 0;
     slot_ = slots_.size();
@@ -322,6 +325,12 @@ class StageWriter {
       collective(blocks_.reduce_replicas[u.unit], Phase::backward, u.layer);
       collective(blocks_.reduce_directions[u.unit], Phase::backward, u.layer);
     }
+  }
+
+  // Where noise is measured one device runs all passes, each backward pass whole: its gradients are those of
+  // the first micro-batch until the next backward pass.
+  void add_first_squares() {
+    for_each_unit([&](const At& u) { compute(blocks_.first_squares[u.unit], Phase::backward, u.layer); });
   }
 
   // ---- After the last slot.

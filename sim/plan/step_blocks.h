@@ -88,6 +88,9 @@ struct StepBlocks {
   UnitBlocks unscale;  // fp16: gradients by the loss's scale; whether any overflowed is then read
   BlockId read_overflow = -1;
   UnitBlocks norm, update;
+  // Where the gradient noise scale is measured: squares of gradients as the first micro-batch leaves them.
+  BlockId zero_first_squares = -1;
+  UnitBlocks first_squares;
   UnitBlocks gradients_to_host, parameters_from_host;  // where the host updates
 };
 

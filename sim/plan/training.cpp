@@ -576,7 +576,8 @@ bool sums_norm_over_all_data(const PlanBuilder& b) {
 }
 
 // Where several of the ranks over which the norm is summed hold the same, each adds its part of the square.
-std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, BufferId norm) {
+std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, const std::string& id,
+                                    BufferId norm) {
   const Strategy& s = b.strategy();
   const bool over_data = sums_norm_over_data(b);
   const auto copies = [&](const Tensor& t) {
@@ -590,7 +591,7 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
     return (t.replicated ? s.tensor_parallel : 1) * directions * (over_data ? ranks / shards : places);
   };
   struct Part {
-    const char* id;
+    const char* suffix;
     bool replicated, of_experts;
   };
   const auto is_of = [&](const Tensor& t, const Part& part) {
@@ -598,10 +599,9 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
   };
   std::vector<Operation> ops;
   for (const Part& part :
-       {Part{"optimizer.squared_norm", false, false}, Part{"optimizer.squared_norm.replicated", true, false},
-        Part{"optimizer.squared_norm.experts", false, true}}) {
+       {Part{"", false, false}, Part{".replicated", true, false}, Part{".experts", false, true}}) {
     if (std::none_of(unit.begin(), unit.end(), [&](const Tensor& t) { return is_of(t, part); })) continue;
-    Operation& op = ops.emplace_back(operation(part.id, OpKind::squared_norm, DType::fp32, {}, {}));
+    Operation& op = ops.emplace_back(operation(id + part.suffix, OpKind::squared_norm, DType::fp32, {}, {}));
     op.operands.reserve(1 + unit.size());
     op.operands.push_back(updates(norm));
     for (const Tensor& t : unit) {
@@ -909,9 +909,10 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
         b.add({"tied_embedding.reduce_gradients", list_of(std::move(op)), BlockRole::reduce});
   }
   const auto add_norms = [&](const UnitTensors& of) {
-    return add_unit_blocks(
-        b, of, BlockRole::optimizer, "squared_norm",
-        [&](const std::string&, const Tensors& unit) { return squared_norm(b, unit, norm); });
+    return add_unit_blocks(b, of, BlockRole::optimizer, "squared_norm",
+                           [&](const std::string&, const Tensors& unit) {
+                             return squared_norm(b, unit, "optimizer.squared_norm", norm);
+                           });
   };
   if (p.embedding_is_copied) {  // its copy in the last stage is not counted twice
     DecoderParameters counted = p;
@@ -984,11 +985,28 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p,
   return parameters;
 }
 
+// Squares of gradients as the first micro-batch leaves them.
+void add_noise_blocks(PlanBuilder& b, const UnitTensors& units, StepBlocks& blocks) {
+  const BufferId squares = b.add({.name = std::string(buffer_names::first_gradient_squares),
+                                  .buffer_class = BufferClass::optimizer,
+                                  .dtype = DType::fp64,
+                                  .shape = {1},
+                                  .lifetime = Lifetime::plan});
+  blocks.zero_first_squares =
+      b.add({"zero_first_squares",
+             list_of(operation("noise.zero", OpKind::zero, DType::fp32, {}, {writes(squares)}))});
+  blocks.first_squares = add_unit_blocks(b, units, BlockRole::optimizer, "first_squares",
+                                         [&](const std::string&, const Tensors& unit) {
+                                           return squared_norm(b, unit, "noise.squared_norm", squares);
+                                         });
+}
+
 void add_state_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units, BufferId norm,
                       StepBlocks& blocks) {
   blocks.parameters = unit_parameters(b, p, units);
   add_reduction_blocks(b, p, units, blocks);
   add_optimizer_blocks(b, p, units, norm, blocks);
+  if (b.scenario().workload.measure_noise) add_noise_blocks(b, units, blocks);
 }
 
 StepBlocks begin_step_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units) {

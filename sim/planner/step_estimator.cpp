@@ -284,6 +284,7 @@ bool StepEstimator::must_run(const Strategy& strategy) const {
   const bool exchanges_stop_passes = known_->base.hardware.is_cpu;
   return reduces_beside_others || exchanges_stop_passes || strategy.offload_activations ||
          known_->base.model.is_hybrid() || trains_adapters(known_->base.workload) ||
+         known_->base.workload.measure_noise ||
          (known_->calibration && !known_->calibration->samples.empty());
 }
 

@@ -210,6 +210,13 @@ bool freezes_weights(const Scenario& s) {
   return trains_adapters(w) || w.lora_alpha != usual.lora_alpha || w.lora_targets != usual.lora_targets ||
          w.frozen_weights != usual.frozen_weights;
 }
+bool accumulates_on_one_device(const Scenario& s) {
+  const Strategy& t = s.strategy;
+  const bool one =
+      std::max({t.data_parallel, t.tensor_parallel, t.pipeline_parallel, t.context_parallel}) == 1;
+  return trains(s) &&
+         ((one && s.workload.global_batch_size > s.workload.micro_batch_size) || s.workload.measure_noise);
+}
 
 std::span<const std::string_view> compute_types() {
   static constexpr std::string_view types[] = {"fp32", "tf32", "bf16", "fp16", "fp8"};

@@ -140,6 +140,7 @@ bool keeps_inputs_at_intervals(const Scenario& scenario);
 bool recomputes_operations(const Scenario& scenario);
 bool keeps_cache(const Scenario& scenario);
 bool freezes_weights(const Scenario& scenario);
+bool accumulates_on_one_device(const Scenario& scenario);
 
 // Words that fields take. What schedules and groups of recomputed operations are, plan/schedule.h and
 // plan/recompute.h say.
@@ -218,6 +219,8 @@ inline constexpr auto kFields<Workload> = [] {
     field("global_batch_size", &W::global_batch_size, "global-batch", "global batch",
           "sequences of a step").between(1, kMostSequences).when(trains),
     field("optimizer", &W::optimizer, "optimizer", "optimizer", "what updates the parameters").when(trains),
+    field("measure_noise", &W::measure_noise, "measure-noise", "measure noise",
+          "measure the gradient noise scale, by the gradient norms of a step's first micro-batch and of the step").when(accumulates_on_one_device).seldom_set(),
     field("lora_rank", &W::lora_rank, "lora-rank", "LoRA rank",
           "rank of the products that learn beside frozen weights (LoRA); 0: all weights learn").between(0, kLargestWidth).when(trains),
     field("lora_alpha", &W::lora_alpha, "lora-alpha", "LoRA alpha",

@@ -40,6 +40,9 @@ struct Workload {
   std::int64_t micro_batch_size = 1;   // sequences a device works on at a time
   std::int64_t global_batch_size = 1;  // sequences a step; micro-batches = global / (micro * data_parallel)
   Optimizer optimizer = Optimizer::adamw;
+  // The gradient's norm after a step's first micro-batch, too: with the whole step's it gives the gradient
+  // noise scale (economics/noise_scale.h).
+  bool measure_noise = false;
   // LoRA (plan/lora.h). 0: all weights learn.
   std::int64_t lora_rank = 0;
   double lora_alpha = 16;  // adapters' results times alpha / rank

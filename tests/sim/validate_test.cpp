@@ -163,6 +163,14 @@ TEST_CASE("a scenario that says one wrong thing gets a problem beside that field
          s.workload.kv_block = 16;  // beside the engine's own
        }},
       {"workload.global_batch_size", [](Scenario& s) { s.workload.micro_batch_size = 3; }},
+      {"workload.measure_noise",
+       [](Scenario& s) { s.workload.measure_noise = true; }},  // a step of one micro-batch
+      {"workload.measure_noise",
+       [](Scenario& s) {
+         s.workload.measure_noise = true;
+         s.workload.global_batch_size = 8 * s.workload.micro_batch_size;
+         s.strategy.data_parallel = 2;
+       }},
       {"workload.batch_size",
        [](Scenario& s) {
          s.workload.task = sim::Task::generate;
