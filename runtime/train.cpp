@@ -23,6 +23,7 @@
 #include "runtime/rank_trace.h"
 #include "runtime/run.h"
 #include "runtime/text/token_data.h"
+#include "sim/economics/noise_scale.h"
 #include "sim/plan/parameters.h"
 #include "sim/quantile.h"
 
@@ -147,6 +148,7 @@ class Trainer {
       further_targets_.push_back(plan.find(sim::module_prefix(static_cast<std::size_t>(m)) + "targets"));
     losses_ = plan.find(sim::buffer_names::losses);
     norm_ = plan.find(sim::buffer_names::gradient_norm);
+    first_squares_ = plan.find(sim::buffer_names::first_gradient_squares);
     overflow_ = plan.find(sim::buffer_names::gradient_overflow);
     if (settings.checkpoint.empty()) return;
     const std::filesystem::path origin = model.origin;
@@ -262,6 +264,7 @@ class Trainer {
     result.step = step;
     result.loss = mean_loss(stop);
     result.grad_norm = gradient_norm();
+    if (first_squares_ != sim::kNoBuffer) measure_noise(result, run_settings.loss_scale);
     if (scales_loss()) loss_scale_.update(overflowed());
     result.tokens = tokens_per_step();
     result.duration = {seconds_between(begin, Clock::now())};
@@ -423,6 +426,22 @@ class Trainer {
     return sum_and_norm[1];
   }
 
+  // The first micro-batch's gradient has its part of the step's mean loss: as many micro-batches times as
+  // large, it is of the mean loss of its own tokens. The step's norm is without the loss's scale already.
+  void measure_noise(sim::StepResult& step, float loss_scale) {
+    double squares = 0;
+    run_.read(first_squares_, std::span(&squares, 1));
+    const double whole =
+        std::sqrt(squares) * static_cast<double>(micro_batches_) / (loss_scale > 0 ? loss_scale : 1);
+    if (!std::isfinite(whole) || !std::isfinite(step.grad_norm)) return;
+    step.micro_batch_grad_norm = whole;
+    const sim::Workload& workload = run_.plan().scenario.workload;
+    noise_.add(sim::noise_estimate(static_cast<double>(workload.micro_batch_size), whole * whole,
+                                   static_cast<double>(workload.global_batch_size),
+                                   step.grad_norm * step.grad_norm));
+    step.noise_scale = noise_.noise_scale();
+  }
+
   void save(std::int64_t step) {
     if (!writer_) return;
     writer_->save(run_, {.step = step,
@@ -519,9 +538,10 @@ class Trainer {
   sim::Seconds duration_;                              // of the last step
   std::size_t diverged_rank_ = 0;
   std::size_t tokens_per_micro_batch_ = 0;
-  sim::BufferId tokens_, targets_, losses_, norm_, overflow_;
+  sim::BufferId tokens_, targets_, losses_, norm_, first_squares_, overflow_;
   std::vector<sim::BufferId> further_targets_;  // of modules of multi-token prediction
   LossScale loss_scale_;
+  sim::NoiseAverage noise_;  // of the steps of this run; begins anew where one is resumed
   std::vector<std::int32_t> host_tokens_, host_targets_;
   std::vector<double> host_losses_;
 };

@@ -74,8 +74,11 @@ void Progress::show(const sim::Event& event) {
     ++steps_;
     const sim::Seconds remaining =
         spent_ * (static_cast<double>(planned_ - step.step) / static_cast<double>(steps_));
-    line(fmt::format("step {} of {}: loss {:.4f}, gradient norm {:.3f}, {} tokens/s{}", step.step, planned_,
-                     step.loss, step.grad_norm,
+    const std::string noise =
+        step.noise_scale ? fmt::format(", noise scale {} sequences", sim::format_short(*step.noise_scale))
+                         : "";
+    line(fmt::format("step {} of {}: loss {:.4f}, gradient norm {:.3f}{}, {} tokens/s{}", step.step, planned_,
+                     step.loss, step.grad_norm, noise,
                      sim::format_short(static_cast<double>(step.tokens) / step.duration.value),
                      left(remaining)),
          step.step == planned_);

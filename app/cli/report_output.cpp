@@ -15,6 +15,7 @@
 
 #include "app/cli/text_table.h"
 #include "runtime/error.h"
+#include "sim/economics/batch_size.h"
 #include "sim/format.h"
 #include "sim/json_object.h"
 #include "sim/plan/remarks.h"
@@ -113,6 +114,26 @@ void add_sizes(std::vector<Metric>& metrics, const sim::Report& report) {
                        sim::format(sim::Flops{whole.value / devices})});
 }
 
+// How large a batch the gradient's noise asks for, where it was measured: of the last step that has a norm.
+void add_noise(std::vector<Metric>& metrics, const sim::Report& report) {
+  const auto last = std::find_if(report.steps.rbegin(), report.steps.rend(),
+                                 [](const sim::StepResult& step) { return step.micro_batch_grad_norm; });
+  if (last == report.steps.rend()) return;
+  const auto length = static_cast<double>(report.source.scenario.workload.seq_len);
+  const auto batch = [&](double sequences) {
+    return fmt::format("{} sequences, {} tokens", sim::format_short(sequences),
+                       sim::format_short(sequences * length));
+  };
+  metrics.push_back({"noise_scale_sequences", "noise scale", last->noise_scale,
+                     last->noise_scale ? fmt::format("{}: about the critical batch (McCandlish et al. 2018)",
+                                                     batch(*last->noise_scale))
+                                       : "unknown: noise hides the gradient over these steps"});
+  const double by_loss = sim::critical_batch_by_loss(last->loss);
+  metrics.push_back(
+      {"critical_batch_by_loss_tokens", "critical batch by the loss", by_loss,
+       fmt::format("{} by the fit of Kaplan et al. 2020 to WebText2", batch(by_loss / length))});
+}
+
 std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metric>& further) {
   const sim::Scenario& scenario = report.source.scenario;
   std::vector<Metric> metrics;
@@ -159,6 +180,7 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
                        fmt::format("{:.4f}", report.steps.front().loss)});
     metrics.push_back({"last_loss", "loss of the last step", report.steps.back().loss,
                        fmt::format("{:.4f}", report.steps.back().loss)});
+    add_noise(metrics, report);
   }
   add_device_metrics(metrics, report);
   metrics.insert(metrics.end(), further.begin(), further.end());

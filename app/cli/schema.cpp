@@ -52,7 +52,7 @@ sim::Scenario example_scenario() {
 // With one of everything that a report may hold.
 sim::Report example_report() {
   sim::Report report = sim::predict(example_scenario());
-  report.steps.push_back({1, 5.5, 1.25, sim::Seconds{0.25}, 1024});
+  report.steps.push_back({1, 5.5, 1.25, sim::Seconds{0.25}, 1024, 2.5, 40.5});
   report.tokens.push_back({0, 17, "the", sim::Seconds{0.25}, 2.5});
   report.device_samples.push_back({sim::Seconds{0.25}, 1755.5, 2619.5, 698.5, 61.5, "power cap"});
   return report;

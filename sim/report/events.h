@@ -4,6 +4,8 @@
 //   {"event":"begin","schema_version":1,"source":{...},"planned":100}
 //   {"event":"progress","what":"calibrating","done":3,"of":12,"seconds_left":4.1}
 //   {"event":"step","step":1,"loss":4.1,"grad_norm":1.2,"seconds":0.35,"tokens":1024,"tokens_per_s":2925}
+//   {"event":"step",...,"micro_batch_grad_norm":2.1,"noise_scale_sequences":35.2,...}   where noise is
+//   measured
 //   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04}
 //   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04,"surprise_nats":2.1}   of a text that
 //   is read

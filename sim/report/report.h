@@ -98,6 +98,10 @@ struct StepResult {
   double grad_norm = 0;   // before clipping
   Seconds duration;
   std::int64_t tokens = 0;
+  // Where the workload measures gradient noise: the norm of the mean gradient of the first micro-batch's
+  // tokens, before clipping, and the noise scale (economics/noise_scale.h) of the steps so far, in sequences.
+  // None: not measured, or not finite; the second too while noise hides the gradient.
+  std::optional<double> micro_batch_grad_norm{}, noise_scale{};
 };
 
 // A generated token of sequence 0 (prefill yields the first).

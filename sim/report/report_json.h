@@ -31,6 +31,8 @@ void fields(auto& v, Like<StepResult> auto& step) {
   v.needed("grad_norm", step.grad_norm);
   v.needed("seconds", step.duration.value);
   v.needed("tokens", step.tokens);
+  v("micro_batch_grad_norm", step.micro_batch_grad_norm);
+  v("noise_scale_sequences", step.noise_scale);
 }
 
 void fields(auto& v, Like<TokenResult> auto& token) {

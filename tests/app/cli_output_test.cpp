@@ -215,8 +215,9 @@ TEST_CASE("any bytes survive tokenizing and detokenizing") {
 TEST_CASE("a run's stream folds into the report of a step, and its events have the published shape") {
   const Folder folder;
   const std::string record = folder.path("events.ndjson");
-  const Result result = run({"train", "--model", "tiny-llama", "--seq-len", "32", "--micro-batch", "2",
-                             "--steps", "3", "--stream", "--record", record});
+  const Result result =
+      run({"train", "--model", "tiny-llama", "--seq-len", "32", "--micro-batch", "2", "--global-batch", "4",
+           "--measure-noise", "--steps", "3", "--stream", "--record", record});
   CAPTURE(result.err);
   REQUIRE(result.exit_code == 0);
   const json schema = json_of(run({"schema", "event"}));
@@ -229,6 +230,7 @@ TEST_CASE("a run's stream folds into the report of a step, and its events have t
       CHECK(event.at("step") == ++steps);
       CHECK(event.at("loss").is_number());
       CHECK(event.at("grad_norm").is_number());
+      CHECK(event.at("micro_batch_grad_norm").is_number());
     }
     const auto kind =
         std::find_if(schema.at("oneOf").begin(), schema.at("oneOf").end(), [&](const json& candidate) {

@@ -50,9 +50,12 @@ inline sim::Report random_report(std::mt19937_64& random) {
     for (sim::Bytes& b : point.bytes) b = bytes();
     r.memory_timeline.push_back(point);
   }
-  for (std::int64_t i = 1; i <= draw(random, 0, 10); ++i)
+  for (std::int64_t i = 1; i <= draw(random, 0, 10); ++i) {
     r.steps.push_back(
         {i, draw_magnitude(random, -2, 2), draw_magnitude(random, -4, 4), seconds(), draw(random, 1, 10000)});
+    if (i % 2 == 0) r.steps.back().micro_batch_grad_norm = draw_magnitude(random, -4, 4);
+    if (i % 4 == 0) r.steps.back().noise_scale = draw_magnitude(random, -1, 4);
+  }
   for (std::int64_t i = 0; i < draw(random, 0, 10); ++i)
     r.tokens.push_back({i, static_cast<std::int32_t>(draw(random, -1, 100000)), "\"\xC3\xA9\n", seconds()});
   for (std::int64_t i = draw(random, 0, 5); i > 0; --i)
