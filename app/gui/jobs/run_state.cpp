@@ -101,6 +101,7 @@ void RunState::step(const sim::StepResult& step) {
   const double x = static_cast<double>(step.step);
   view_.loss.append(x, step.loss);
   view_.gradient_norm.append(x, step.grad_norm);
+  if (step.noise_scale) view_.noise_scale.append(x, *step.noise_scale);
   view_.activity.clear();
   if (step.duration.value > 0) {
     const double rate = static_cast<double>(step.tokens) / step.duration.value;

@@ -45,6 +45,7 @@ struct RunView {
   std::shared_ptr<const sim::Report> predicted;
   std::shared_ptr<const sim::Comparison> comparison;   // of the two, once rows have been measured
   Series loss, gradient_norm, tokens_per_second, mfu;  // over steps; of a generation over tokens (no loss)
+  Series noise_scale;                                  // in sequences, where it is measured
   std::shared_ptr<const RankTracks> tracks;          // of the newest step that all ranks told of; null: none
   std::shared_ptr<const RankOperations> operations;  // the same
   std::shared_ptr<const std::vector<sim::StepMemoryEvent>> first_steps;  // of training; null: not told

@@ -308,6 +308,18 @@ void draw_device(const PanelContext& context, const RunView& run) {
   draw_samples(context, "clock", samples, &sim::DeviceSample::sm_clock_mhz, "MHz", 0, {half, size.y});
 }
 
+// The gradient's norm, and beside it the noise scale where that is measured.
+void draw_gradient(const PanelContext& context, const RunView& run, ImVec2 size) {
+  const float gap = context.look.px(14);
+  const bool has_noise = run.noise_scale.size() > 0;
+  const ImVec2 each = {has_noise ? std::floor((size.x - gap) / 2) : size.x, size.y};
+  draw_stream(context, has_noise ? "gradient norm" : "gradient norm, before clipping", run.gradient_norm, run,
+              nullptr, true, each, norm_text);
+  if (!has_noise) return;
+  ImGui::SameLine(0, gap);
+  draw_stream(context, "noise scale, sequences", run.noise_scale, run, nullptr, true, each, norm_text);
+}
+
 void draw_training(const PanelContext& context, const RunView& run) {
   const Look& look = context.look;
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -338,8 +350,7 @@ void draw_training(const PanelContext& context, const RunView& run) {
     if (rest > look.px(190)) {
       const float log = look.px(44);
       draw_log(context, run, {cell.x, log});
-      draw_stream(context, "gradient norm, before clipping", run.gradient_norm, run, nullptr, true,
-                  {cell.x, rest - log - ImGui::GetStyle().ItemSpacing.y}, norm_text);
+      draw_gradient(context, run, {cell.x, rest - log - ImGui::GetStyle().ItemSpacing.y});
     } else if (rest > look.px(40)) {
       draw_log(context, run, {cell.x, rest});
     }
@@ -445,6 +456,7 @@ std::vector<Figure> figures(const PanelContext& context) {
   add("tokens/s", run.tokens_per_second, Measure::tokens_per_second);
   add("MFU", run.mfu, Measure::share);
   add("gradient norm", run.gradient_norm, Measure::plain);
+  add("noise scale, sequences", run.noise_scale, Measure::plain);
   return all;
 }
 
