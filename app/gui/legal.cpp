@@ -74,6 +74,7 @@ std::vector<sim::Scenario> repairs(const sim::Scenario& scenario, const std::vec
     s.strategy = {};
     shorten(s);
     s.workload.micro_batch_size = s.workload.global_batch_size = 1;
+    s.workload.measure_noise = false;
   });
   return found;
 }

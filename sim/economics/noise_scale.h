@@ -9,7 +9,7 @@
 namespace sim {
 
 // Of one step: |G|^2 of the true gradient, and tr(Sigma), the variance of a batch of one. Unbiased, and
-// either may be negative; equations A.2 and A.3 there (appendix A.1).
+// either may be negative (there, appendix A.1).
 struct NoiseEstimate {
   double squared_gradient = 0, variance = 0;
 };
@@ -17,8 +17,9 @@ NoiseEstimate noise_estimate(double small_batch, double small_squared_norm, doub
                              double large_squared_norm);
 
 // Averages of both over steps, before their ratio is taken: a mean of ratios would be biased (there, appendix
-// A.1). Exponential: a step's weight falls by 1 - 1 / kWindow with each later one, and the first steps are
-// weighted alike (Adam's correction).
+// A.1). Exponential: a step's weight falls by 1 - 1 / kWindow with each later one; corrected for the first
+// steps as Adam's moments are. A fresh model's first gradients are so large that they weigh for some hundred
+// steps.
 class NoiseAverage {
  public:
   static constexpr std::int64_t kWindow = 50;  // steps

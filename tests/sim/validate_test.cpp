@@ -164,7 +164,10 @@ TEST_CASE("a scenario that says one wrong thing gets a problem beside that field
        }},
       {"workload.global_batch_size", [](Scenario& s) { s.workload.micro_batch_size = 3; }},
       {"workload.measure_noise",
-       [](Scenario& s) { s.workload.measure_noise = true; }},  // a step of one micro-batch
+       [](Scenario& s) {
+         s.workload.measure_noise = true;
+         s.workload.global_batch_size = s.workload.micro_batch_size;  // one micro-batch
+       }},
       {"workload.measure_noise",
        [](Scenario& s) {
          s.workload.measure_noise = true;

@@ -90,6 +90,7 @@ std::optional<sim::Scenario> nearest_of(const sim::Scenario& s) {
     next.implementation = sim::load_implementation_preset("ridgepoint");
     next.strategy = {};
     next.workload.micro_batch_size = next.workload.global_batch_size = 1;
+    next.workload.measure_noise = false;
     next.workload.batch_size = 1;
     next.workload.seq_len =
         std::min<std::int64_t>({next.workload.seq_len, 256, next.model.max_position_embeddings});
