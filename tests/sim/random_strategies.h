@@ -63,10 +63,16 @@ class RandomStrategies {
     if (!sim::validate(s).empty()) return std::nullopt;
     constexpr int kChanges = 80;  // of each field a few
     vary_fields(
-        random_, s, kChanges, [](const sim::AnyField& f) { return f.path() != "workload.task"; },
+        random_, s, kChanges,
+        [](const sim::AnyField& f) {
+          return f.path() != "workload.task" && f.path() != "workload.measure_noise";
+        },
         [](const sim::Scenario& changed) { return sim::validate(changed).empty() && is_short(changed); });
     if (!is_short(s)) return std::nullopt;
-    return s;
+    // Last: it goes with one device alone, and would keep the other fields from more.
+    sim::Scenario measured = s;
+    measured.workload.measure_noise = random_() % 2 == 0;
+    return sim::validate(measured).empty() ? measured : s;
   }
 
   std::mt19937_64 random_;
