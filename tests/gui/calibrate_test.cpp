@@ -5,6 +5,7 @@
 
 #include "app/cli/scenario_flags.h"
 #include "app/gui/panels/roofline.h"
+#include "runtime/calibrate.h"
 #include "runtime/machine_files.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
@@ -187,6 +188,7 @@ TEST_CASE(
   ranks.hardware.peak[sim::DType::fp32] = sim::tflops(0.03);
   const int threads = std::max(1, static_cast<int>(runtime::own_cpus().size()) / 2);
   ranks.device = runtime::cpu_name(threads);
+  ranks.software = runtime::ranks_version();
   tests::keep(ranks, cache.path() / "ridgepoint" /
                          ("this-machine-2-ranks-" + std::to_string(threads) + "-threads.json"));
   sim::Scenario scenario = tests::small_scenario();
