@@ -153,7 +153,8 @@ def llm_c_steps(program, steps, threads):
                 tokens[i] = token % s.vocab
             (data / name).write_bytes(struct.pack("256i", 20240520, 1, len(tokens), *[0] * 253) + tokens.tobytes())
         durations = []
-        with subprocess.Popen([pathlib.Path(program).resolve()], cwd=folder, stdout=subprocess.PIPE, text=True,
+        # Its lines come as they are printed.
+        with subprocess.Popen(["stdbuf", "-oL", pathlib.Path(program).resolve()], cwd=folder, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "OMP_NUM_THREADS": str(threads)}) as process:
             for line in process.stdout:
                 if line.startswith("step "):
