@@ -65,8 +65,9 @@ class Communicator final : public Collectives {
   void barrier();
   // The first rank's number, on every rank.
   double of_first(double own);
-  // Whether any rank says so, on every rank.
+  // Whether any rank says so, on every rank. any_of(): of a process that may be alone.
   bool any(bool own);
+  static bool any_of(Communicator* among, bool own) { return among ? among->any(own) : own; }
 
  private:
   Transport& transport(const Members& members) const;

@@ -42,10 +42,6 @@ sim::Slowdown probe(const sim::Calibration& calibration, Communicator* among) {
   return among ? sim::Slowdown{among->of_first(own.arithmetic), among->of_first(own.memory)} : own;
 }
 
-bool stopped(const std::stop_token& stop, Communicator* among) {
-  return among ? among->any(stop.stop_requested()) : stop.stop_requested();
-}
-
 std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
   return std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), kFewestSteps, kMostSteps);
 }
@@ -68,7 +64,9 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     require_runnable(scenario, *make_cpu_device(0));
     runs = true;
     sim::Slowdown before = probe(calibration, among);
-    for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin && !stopped(stop, among); ++run) {
+    for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin &&
+                      !Communicator::any_of(among, stop.stop_requested());
+         ++run) {
       sim::Calibration now = calibration;
       now.slowdown = before;
       SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};

@@ -101,8 +101,8 @@ fs::file_time_type calibrations_changed() {
   };
   // The folder's own time says what came and went, the files' what was written over in place.
   look_at(*directory);
-  for (const fs::directory_entry& entry : fs::directory_iterator(*directory, none))
-    if (entry.path().extension() == ".json") look_at(entry.path());
+  for (fs::directory_iterator file(*directory, none); file != fs::directory_iterator(); file.increment(none))
+    if (file->path().extension() == ".json") look_at(file->path());
   return newest;
 }
 

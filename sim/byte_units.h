@@ -2,17 +2,16 @@
 // 1000, as datasheets of links and disks count. Files always say theirs in their fields' names.
 #pragma once
 #include <array>
-#include <cstddef>
 #include <string_view>
+
+#include "sim/enum_names.h"
 
 namespace sim {
 
 enum class ByteUnits { binary, decimal };
 // By the unit that is seen most.
-inline constexpr std::array<std::string_view, 2> kByteUnitNames = {"GiB", "GB"};
-constexpr std::string_view name(ByteUnits units) {
-  return kByteUnitNames[static_cast<std::size_t>(units)];
-}
+template <>
+inline constexpr std::array<std::string_view, 2> kOtherWords<ByteUnits>{"GiB", "GB"};
 // "GiB = 2^30 bytes", written for a screen.
 std::string_view sentence(ByteUnits units);
 

@@ -289,7 +289,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
   // Ranks hear of a signal at different moments, and end after the same run.
   bool stopped = false;
   const auto asked_to_stop = [&] {
-    stopped = stopped || (here.among ? here.among->any(interrupt.arrived()) : interrupt.arrived());
+    stopped = stopped || runtime::Communicator::any_of(here.among, interrupt.arrived());
     return stopped;
   };
   for (const sim::ScenarioSeries& series : set.series) {

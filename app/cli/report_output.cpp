@@ -187,41 +187,49 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
   return metrics;
 }
 
-std::size_t ranks_with_rows(const sim::Report& report) {
-  std::set<std::int32_t> ranks;
-  for (const sim::Row& row : report.rows) ranks.insert(row.rank);
-  return ranks.size();
-}
-
 // Each operation once: the mean of the ranks that have rows, which are one of each pipeline stage. What
 // bounds it is said as of the rank where it takes longest.
-std::vector<sim::Row> mean_of_ranks(const sim::Report& report) {
+struct MeanOfRanks {
   std::vector<sim::Row> rows;
-  std::map<std::pair<sim::Phase, std::string>, std::pair<std::size_t, sim::Seconds>>
-      known;  // row, its longest
+  std::size_t ranks = 0;
+};
+
+MeanOfRanks mean_of_ranks(const sim::Report& report) {
+  MeanOfRanks mean;
+  std::set<std::int32_t> ranks;
+  struct Known {
+    std::size_t row;
+    sim::Seconds longest;
+  };
+  std::map<std::pair<sim::Phase, std::string>, Known> known;
   for (const sim::Row& row : report.rows) {
-    const auto [place, is_new] = known.try_emplace({row.phase, row.id}, rows.size(), row.duration);
+    ranks.insert(row.rank);
+    const auto [place, is_new] =
+        known.try_emplace({row.phase, row.id}, Known{mean.rows.size(), row.duration});
     if (is_new) {
-      rows.push_back(row);
+      mean.rows.push_back(row);
       continue;
     }
-    auto& [index, longest] = place->second;
-    sim::Row& sum = rows[index];
+    sim::Row& sum = mean.rows[place->second.row];
     sum.count += row.count;
     sum.duration += row.duration;
     sum.flops += row.flops;
     sum.memory += row.memory;
-    if (row.duration > longest)
-      longest = row.duration, sum.bound = row.bound, sum.provenance = row.provenance;
+    if (row.duration > place->second.longest) {
+      place->second.longest = row.duration;
+      sum.bound = row.bound;
+      sum.provenance = row.provenance;
+    }
   }
-  const auto ranks = static_cast<double>(ranks_with_rows(report));
-  for (sim::Row& row : rows) {
-    row.count = std::llround(static_cast<double>(row.count) / ranks);
-    row.duration = row.duration * (1 / ranks);
-    row.flops.value /= ranks;
-    row.memory.value = std::llround(static_cast<double>(row.memory.value) / ranks);
+  mean.ranks = ranks.size();
+  const auto count = static_cast<double>(mean.ranks);
+  for (sim::Row& row : mean.rows) {
+    row.count = std::llround(static_cast<double>(row.count) / count);
+    row.duration = row.duration * (1 / count);
+    row.flops.value /= count;
+    row.memory.value = std::llround(static_cast<double>(row.memory.value) / count);
   }
-  return rows;
+  return mean;
 }
 
 std::vector<sim::Row> longest_first(std::vector<sim::Row> rows) {
@@ -239,7 +247,7 @@ std::string title_of(const sim::Row& row, const sim::Report& report) {
   return title;
 }
 
-TextTable operations_table(const sim::Report& report, std::size_t most) {
+TextTable operations_table(const sim::Report& report, const MeanOfRanks& mean, std::size_t most) {
   using Align = TextTable::Align;
   TextTable table{{{"operation", Align::left},
                    {"phase", Align::left},
@@ -251,7 +259,7 @@ TextTable operations_table(const sim::Report& report, std::size_t most) {
                    {"bound by", Align::left},
                    {"known from", Align::left}},
                   {}};
-  const std::vector<sim::Row> rows = longest_first(mean_of_ranks(report));
+  const std::vector<sim::Row> rows = longest_first(mean.rows);
   sim::Seconds total;
   for (const sim::Row& row : rows) total += row.duration;
   for (const sim::Row& row : rows) {
@@ -264,9 +272,11 @@ TextTable operations_table(const sim::Report& report, std::size_t most) {
   return table;
 }
 
-std::string sentence_of_mean(const sim::Report& report) {
+// Nothing of one rank.
+std::string sentence_of_mean(const sim::Report& report, std::size_t ranks, std::string_view before) {
+  if (ranks < 2) return {};
   const bool predicted = report.source.kind == sim::ReportKind::predicted;
-  return fmt::format("Operations are of one rank, the mean of {} {}.\n", ranks_with_rows(report),
+  return fmt::format("{}Operations are of one rank, the mean of {} {}.\n", before, ranks,
                      predicted ? "stages" : "ranks");
 }
 
@@ -374,11 +384,12 @@ std::string report_text(const sim::Report& report, const std::vector<Metric>& fu
   if (!report.rows.empty()) out += "\n  " + sim::bottleneck_sentence(report) + "\n";
   if (!report.memory.empty()) out += '\n' + ledger_table(report).text();
   if (!report.rows.empty()) {
-    out += '\n' + operations_table(report, kOperationsInText).text();
-    const std::size_t operations = mean_of_ranks(report).size();
-    if (operations > kOperationsInText)
-      out += fmt::format("  and {} shorter ones (--format csv has all)\n", operations - kOperationsInText);
-    if (ranks_with_rows(report) > 1) out += "  " + sentence_of_mean(report);
+    const MeanOfRanks mean = mean_of_ranks(report);
+    out += '\n' + operations_table(report, mean, kOperationsInText).text();
+    if (mean.rows.size() > kOperationsInText)
+      out +=
+          fmt::format("  and {} shorter ones (--format csv has all)\n", mean.rows.size() - kOperationsInText);
+    out += sentence_of_mean(report, mean.ranks, "  ");
   }
   if (!report.message.empty()) out += '\n' + report.message + '\n';
   return out + remarks_text(report.source.scenario);
@@ -450,8 +461,9 @@ std::string report_markdown(const sim::Report& report, const std::vector<Metric>
     totals.rows.push_back({metric.label.substr(metric.label.find_first_not_of(' ')), metric.text});
   std::string out = headline(report) + "\n\n" + totals.markdown() + '\n';
   if (!report.memory.empty()) out += ledger_table(report).markdown() + '\n';
-  out += operations_table(report, report.rows.size()).markdown();
-  if (ranks_with_rows(report) > 1) out += '\n' + sentence_of_mean(report);
+  const MeanOfRanks mean = mean_of_ranks(report);
+  out += operations_table(report, mean, mean.rows.size()).markdown() +
+         sentence_of_mean(report, mean.ranks, "\n");
   return out + remarks_text(report.source.scenario);
 }
 

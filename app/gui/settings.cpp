@@ -65,8 +65,8 @@ Settings load_settings(const std::filesystem::path& directory) {
     read.layout = json.at("layout").get<std::string>();
     read.closed_panels = json.at("closed_panels").get<std::vector<std::string>>();
     if (json.contains("bytes"))
-      read.bytes = json.at("bytes") == sim::name(sim::ByteUnits::decimal) ? sim::ByteUnits::decimal
-                                                                          : sim::ByteUnits::binary;
+      read.bytes = sim::from_name<sim::ByteUnits>(json.at("bytes").get<std::string>())
+                       .value_or(sim::ByteUnits::binary);
     if (json.contains("reduced_motion")) read.still = json.at("reduced_motion").get<bool>();
     if (json.contains("recent_files"))
       for (const nlohmann::json& recent : json.at("recent_files"))

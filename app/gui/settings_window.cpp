@@ -72,7 +72,7 @@ void SettingsWindow::draw_look(const Look& look, float scale, const View& view, 
   ImGui::AlignTextToFramePadding();
   text(look, TextRole::number, look.color().text, sim::format_percent(scale));
   form_heading(look, "memory is shown in");
-  if (segmented(look, "bytes", static_cast<std::size_t>(sim::byte_units()), sim::kByteUnitNames))
+  if (segmented(look, "bytes", static_cast<std::size_t>(sim::byte_units()), sim::words_of<sim::ByteUnits>()))
     requests.commands.emplace_back("view.bytes");
   ImGui::SameLine();
   ImGui::AlignTextToFramePadding();
