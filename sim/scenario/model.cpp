@@ -4,7 +4,6 @@
 #include <iterator>
 
 namespace sim {
-namespace {}  // namespace
 
 std::optional<LayerSort> layer_sort_from_letter(char letter) {
   switch (letter) {

@@ -71,8 +71,8 @@ std::string coverage() {
     const bool cuda = info.kind == OpKind::zero || runtime::kernel_of(info.kind) != nullptr;
     if (on_cpu.count(info.kind) > 0) calibrated.emplace_back("CPU");
     if (on_gpus.count(info.kind) > 0) calibrated.emplace_back("CUDA");
-    table += "| `" + std::string(sim::name(info.kind)) + "` | " + join(cpu) + " | " + (cuda ? "yes" : "") + " | " +
-             join(calibrated) + " | " + (cpu.empty() && !cuda ? "yes" : "") + " |\n";
+    table += "| `" + std::string(sim::name(info.kind)) + "` | " + join(cpu) + " | " + (cuda ? "yes" : "") +
+             " | " + join(calibrated) + " | " + (cpu.empty() && !cuda ? "yes" : "") + " |\n";
   }
   return table;
 }
