@@ -223,8 +223,8 @@ std::string to_json(const Comparison& c) {
     rows.push_back({{"phase", name(row.phase)},
                     {"id", row.id},
                     {"ratio", ratio ? Json(*ratio) : Json()},
-                    {"a", row.a ? json_of(*row.a) : Json()},
-                    {"b", row.b ? json_of(*row.b) : Json()}});
+                    {"a", row.a ? FieldWriter::object_of(*row.a) : Json()},
+                    {"b", row.b ? FieldWriter::object_of(*row.b) : Json()}});
     for (const Row& part : row.fused) rows.back()["fused"].push_back(part.id);
   }
   const Json json{{"schema_version", kComparisonSchemaVersion},

@@ -1,16 +1,49 @@
 #include "sim/report/events.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "sim/report/report_json.h"
 
 namespace sim {
+
+void fields(auto& v, Like<BeginEvent> auto& e) {
+  int version = kReportSchemaVersion;
+  v.needed("schema_version", version);
+  require_this_schema(v, version);
+  v.needed("source", e.source);
+  v.needed("planned", e.planned);
+}
 
 void fields(auto& v, Like<ProgressEvent> auto& e) {
   v.needed("what", e.what);
   v.needed("done", e.done);
   v.needed("of", e.of);
   v.needed("seconds_left", e.left.value);
+}
+
+void fields(auto& v, Like<StepEvent> auto& e) {
+  fields(v, e.step);
+  // For whoever reads the stream without this code; it follows from two of the fields before it.
+  double tokens_per_s = static_cast<double>(e.step.tokens) / e.step.duration.value;
+  v("tokens_per_s", tokens_per_s);
+}
+
+void fields(auto& v, Like<TokenEvent> auto& e) {
+  fields(v, e.token);
+}
+void fields(auto& v, Like<RowEvent> auto& e) {
+  fields(v, e.row);
+}
+void fields(auto& v, Like<MemoryEvent> auto& e) {
+  fields(v, e.line);
+}
+void fields(auto& v, Like<MemoryPointEvent> auto& e) {
+  fields(v, e.point);
+}
+void fields(auto& v, Like<DeviceSampleEvent> auto& e) {
+  fields(v, e.sample);
 }
 
 void fields(auto& v, Like<CheckpointEvent> auto& e) {
@@ -58,6 +91,20 @@ void fields(auto& v, Like<OperationTimelineEvent> auto& e) {
   v.needed("step_seconds", e.duration.value);
   v.needed("names", e.timeline.names);
   v.needed("spans", e.timeline.spans);
+  const std::size_t names = e.timeline.names.size();
+  const auto is_named = [&](const OperationSpan& span) {
+    return span.name >= 0 && static_cast<std::size_t>(span.name) < names;
+  };
+  v.require(std::ranges::all_of(e.timeline.spans, is_named), "spans",
+            "must each have a name below " + std::to_string(names) + ", as many as there are");
+}
+
+void fields(auto& v, Like<StepMemoryEvent> auto& e) {
+  v.needed("step", e.step);
+  v.needed("begin_seconds", e.begin.value);
+  v.needed("step_seconds", e.duration.value);
+  v.needed("in_use_bytes", e.in_use.value);
+  v.needed("points", e.points);
 }
 
 void fields(auto& v, Like<EndEvent> auto& e) {
@@ -81,107 +128,32 @@ struct Overloaded : Cases... {
   using Cases::operator()...;
 };
 
-// {"event": name, ...fields}
-Json named(std::string_view event, const Json& fields) {
-  Json json{{"event", event}};
-  json.update(fields);
-  return json;
-}
+// What the field "event" says, in the order of the kinds.
+// clang-format off
+constexpr std::array<std::string_view, std::variant_size_v<Event>> kEventKinds{
+    "begin", "progress", "step", "token", "row", "memory", "memory_point", "checkpoint", "device_sample",
+    "rank_timeline", "operation_timeline", "step_memory", "end", "error"};
+// clang-format on
 
-Json json_of(const StepMemoryEvent& e) {
-  Json points = Json::array();
-  for (const MemoryTimePoint& point : e.points) points.push_back(sim::json_of(point));
-  return {{"event", "step_memory"},         {"step", e.step},
-          {"begin_seconds", e.begin.value}, {"step_seconds", e.duration.value},
-          {"in_use_bytes", e.in_use.value}, {"points", std::move(points)}};
-}
-
-StepMemoryEvent step_memory_from(JsonObject& object) {
-  StepMemoryEvent e{object.integer("step"),
-                    {object.number("begin_seconds")},
-                    {object.number("step_seconds")},
-                    {object.integer("in_use_bytes")},
-                    {}};
-  for (JsonObject& point : object.objects("points")) {
-    e.points.push_back(memory_time_point_from(point));
-    point.finish();
-  }
-  return e;
-}
-
-// Spans name one of the names.
-OperationTimelineEvent operation_timeline_from(JsonObject& object) {
-  auto e = struct_from<OperationTimelineEvent>(object, kReportNumbers);
-  for (const OperationSpan& span : e.timeline.spans)
-    if (span.name < 0 || static_cast<std::size_t>(span.name) >= e.timeline.names.size())
-      object.fail("spans", "must each have a name below " + std::to_string(e.timeline.names.size()) +
-                               ", as many as there are");
-  return e;
-}
-
-Json json_of(const Event& event) {
-  return std::visit(
-      Overloaded{
-          [](const BeginEvent& e) {
-            return Json{{"event", "begin"},
-                        {"schema_version", kReportSchemaVersion},
-                        {"source", sim::json_of(e.source)},
-                        {"planned", e.planned}};
-          },
-          [](const ProgressEvent& e) { return named("progress", FieldWriter::object_of(e)); },
-          [](const StepEvent& e) {
-            Json json = named("step", FieldWriter::object_of(e.step));
-            // For whoever reads the stream without this code; it follows from the two fields before
-            // it.
-            json["tokens_per_s"] = static_cast<double>(e.step.tokens) / e.step.duration.value;
-            return json;
-          },
-          [](const TokenEvent& e) { return named("token", FieldWriter::object_of(e.token)); },
-          [](const RowEvent& e) { return named("row", sim::json_of(e.row)); },
-          [](const MemoryEvent& e) { return named("memory", FieldWriter::object_of(e.line)); },
-          [](const MemoryPointEvent& e) { return named("memory_point", sim::json_of(e.point)); },
-          [](const CheckpointEvent& e) { return named("checkpoint", FieldWriter::object_of(e)); },
-          [](const DeviceSampleEvent& e) { return named("device_sample", FieldWriter::object_of(e.sample)); },
-          [](const RankTimelineEvent& e) { return named("rank_timeline", FieldWriter::object_of(e)); },
-          [](const OperationTimelineEvent& e) {
-            return named("operation_timeline", FieldWriter::object_of(e));
-          },
-          [](const StepMemoryEvent& e) { return json_of(e); },
-          [](const EndEvent& e) { return named("end", FieldWriter::object_of(e)); },
-          [](const ErrorEvent& e) { return named("error", FieldWriter::object_of(e)); }},
-      event);
+template <std::size_t... kinds>
+Event event_of_kind(std::size_t kind, JsonObject& object, std::index_sequence<kinds...>) {
+  Event event;
+  const auto read = [&]<class Kind>(Kind) {
+    event = struct_from<Kind>(object, kReportNumbers);
+    return true;
+  };
+  ((kind == kinds && read(std::variant_alternative_t<kinds, Event>{})) || ...);
+  return event;
 }
 
 Event event_from(JsonObject& object) {
-  const std::string kind = object.text("event");
-  if (kind == "begin") {
-    if (object.integer("schema_version") != kReportSchemaVersion)
-      object.fail("schema_version", "must be " + std::to_string(kReportSchemaVersion));
-    JsonObject source = object.object("source");
-    BeginEvent e{source_from(source), object.integer("planned")};
-    source.finish();
-    return e;
-  }
-  if (kind == "progress") return struct_from<ProgressEvent>(object, kAnyNumbers);
-  if (kind == "step") {
-    object.number("tokens_per_s", 0);
-    return StepEvent{struct_from<StepResult>(object, kReportNumbers)};
-  }
-  if (kind == "token") return TokenEvent{struct_from<TokenResult>(object, kReportNumbers)};
-  if (kind == "row") return RowEvent{row_from(object)};
-  if (kind == "memory") return MemoryEvent{struct_from<MemoryLine>(object, kReportNumbers)};
-  if (kind == "memory_point") return MemoryPointEvent{memory_time_point_from(object)};
-  if (kind == "checkpoint") return struct_from<CheckpointEvent>(object, kAnyNumbers);
-  if (kind == "device_sample") return DeviceSampleEvent{struct_from<DeviceSample>(object, kReportNumbers)};
-  if (kind == "rank_timeline") return struct_from<RankTimelineEvent>(object, kReportNumbers);
-  if (kind == "operation_timeline") return operation_timeline_from(object);
-  if (kind == "step_memory") return step_memory_from(object);
-  if (kind == "end") return struct_from<EndEvent>(object, kAnyNumbers);
-  if (kind == "error") return struct_from<ErrorEvent>(object, kAnyNumbers);
-  object.fail("event",
-              "must be one of begin, progress, step, token, row, memory, memory_point, checkpoint, "
-              "device_sample, rank_timeline, operation_timeline, step_memory, end, error, but is \"" +
-                  kind + "\"");
+  const std::string said = object.text("event");
+  const auto kind = static_cast<std::size_t>(std::ranges::find(kEventKinds, said) - kEventKinds.begin());
+  if (kind < kEventKinds.size())
+    return event_of_kind(kind, object, std::make_index_sequence<kEventKinds.size()>{});
+  std::string all;
+  for (const std::string_view other : kEventKinds) all.append(all.empty() ? "" : ", ").append(other);
+  object.fail("event", "must be one of " + all + ", but is \"" + excerpt(said) + "\"");
 }
 
 // Puts `part` in the place of the one that is the same thing, or at the end.
@@ -198,7 +170,10 @@ void put(std::vector<Part>& parts, const Part& part, Same same) {
 }  // namespace
 
 std::string to_ndjson(const Event& event) {
-  return written(json_of(event), -1);
+  Json json{{"event", kEventKinds[event.index()]}};
+  FieldWriter writer(json);
+  std::visit([&](const auto& e) { fields(writer, e); }, event);
+  return written(json, -1);
 }
 
 Event event_from_ndjson(std::string_view line) {
@@ -211,38 +186,35 @@ Event event_from_ndjson(std::string_view line) {
 }
 
 void apply(Report& report, const Event& event) {
-  std::visit(
-      Overloaded{[&](const BeginEvent& e) {
-                   report = Report{};
-                   report.source = e.source;
-                 },
-                 [](const ProgressEvent&) {}, [&](const StepEvent& e) { report.steps.push_back(e.step); },
-                 [&](const TokenEvent& e) { report.tokens.push_back(e.token); },
-                 [&](const RowEvent& e) {
-                   put(report.rows, e.row, [&](const Row& row) {
-                     return row.phase == e.row.phase && row.rank == e.row.rank && row.id == e.row.id;
-                   });
-                 },
-                 [&](const MemoryEvent& e) {
-                   put(report.memory, e.line, [&](const MemoryLine& line) {
-                     return line.rank == e.line.rank && line.category == e.line.category;
-                   });
-                 },
-                 [&](const MemoryPointEvent& e) { report.memory_timeline.push_back(e.point); },
-                 [](const CheckpointEvent&) {},
-                 [&](const DeviceSampleEvent& e) { report.device_samples.push_back(e.sample); },
-                 [](const RankTimelineEvent&) {}, [](const OperationTimelineEvent&) {},
-                 [](const StepMemoryEvent&) {},
-                 [&](const EndEvent& e) {
-                   report.step_time = e.step_time;
-                   report.step_low = e.step_low;
-                   report.step_high = e.step_high;
-                   report.message = e.message;
-                   report.waiting_for_slowest = e.waiting_for_slowest;
-                   report.expert_imbalance = e.expert_imbalance;
-                 },
-                 [&](const ErrorEvent& e) { report.message = e.message; }},
-      event);
+  std::visit(Overloaded{[&](const BeginEvent& e) {
+                          report = Report{};
+                          report.source = e.source;
+                        },
+                        [&](const StepEvent& e) { report.steps.push_back(e.step); },
+                        [&](const TokenEvent& e) { report.tokens.push_back(e.token); },
+                        [&](const RowEvent& e) {
+                          put(report.rows, e.row, [&](const Row& row) {
+                            return row.phase == e.row.phase && row.rank == e.row.rank && row.id == e.row.id;
+                          });
+                        },
+                        [&](const MemoryEvent& e) {
+                          put(report.memory, e.line, [&](const MemoryLine& line) {
+                            return line.rank == e.line.rank && line.category == e.line.category;
+                          });
+                        },
+                        [&](const MemoryPointEvent& e) { report.memory_timeline.push_back(e.point); },
+                        [&](const DeviceSampleEvent& e) { report.device_samples.push_back(e.sample); },
+                        [&](const EndEvent& e) {
+                          report.step_time = e.step_time;
+                          report.step_low = e.step_low;
+                          report.step_high = e.step_high;
+                          report.message = e.message;
+                          report.waiting_for_slowest = e.waiting_for_slowest;
+                          report.expert_imbalance = e.expert_imbalance;
+                        },
+                        [&](const ErrorEvent& e) { report.message = e.message; },
+                        [](const auto&) {}},  // what a report does not keep
+             event);
 }
 
 std::vector<Event> events_of(const Report& report) {

@@ -1,23 +1,79 @@
-// The parts of a report to and from JSON values; events are made of the same parts. Included by .cpp files
+// The parts of a report as lists of their fields; events are made of the same parts. Included by .cpp files
 // only.
 #pragma once
 #include "sim/report/report.h"
 #include "sim/scenario/listed_fields.h"
+#include "sim/scenario/scenario_json.h"
 
 namespace sim {
-
-// Each asks for its fields without refusing others: an event's object bears the event's name beside them.
-Source source_from(JsonObject& object);
-Row row_from(JsonObject& object);
-MemoryTimePoint memory_time_point_from(JsonObject& object);
-
-Json json_of(const Source& source);
-Json json_of(const Row& row);
-Json json_of(const MemoryTimePoint& point);
 
 // Counts and bytes: 8 PiB, and as many runs; sums of such numbers stay inside 64 bits.
 inline constexpr LegalNumbers kReportNumbers{
     .least_count = 0, .most_count = std::int64_t{1} << 53, .words = "must be from 0 to 2^53"};
+
+void require_this_schema(auto& v, int version) {
+  v.require(version == kReportSchemaVersion, "schema_version",
+            "must be " + std::to_string(kReportSchemaVersion));
+}
+
+void fields(auto& v, Like<Slowdown> auto& slowdown) {
+  constexpr const char* kLegal = "must be above 0: 2 is twice as long as when calibrated";
+  v.needed("arithmetic", slowdown.arithmetic);
+  v.require(slowdown.arithmetic > 0, "arithmetic", kLegal);
+  v.needed("memory", slowdown.memory);
+  v.require(slowdown.memory > 0, "memory", kLegal);
+}
+
+void fields(auto& v, Like<Source> auto& s) {
+  v.needed("kind", s.kind);
+  if constexpr (reads<decltype(v)>)
+    s.scenario = scenario_from(v.object("scenario"));
+  else
+    v.object("scenario", json_of(s.scenario));
+  v.needed("device", s.device);
+  v.needed("date", s.date);
+  v.needed("software", s.software);
+  v.needed("seed", s.seed);
+  v.needed("calibration", s.calibration);
+  v.unless_zero("slowdown", s.slowdown);
+}
+
+void fields(auto& v, Like<Row> auto& r) {
+  v.needed("id", r.id);
+  v.needed("phase", r.phase);
+  v("rank", r.rank);
+  v.needed_word("kind", r.kind, "the kinds of operations of a plan");
+  v.needed("count", r.count);
+  v.needed("start_seconds", r.start.value);
+  v.needed("duration_seconds", r.duration.value);
+  v.needed("low_seconds", r.low.value);
+  v.needed("high_seconds", r.high.value);
+  v.needed("flops", r.flops.value);
+  v.needed("model_flops", r.model_flops.value);
+  v.needed("memory_bytes", r.memory.value);
+  v.needed("network_bytes", r.network.value);
+  v.needed("bound", r.bound);
+  v.needed("provenance", r.provenance);
+  v.unless_zero("fused_into", r.fused_into);
+  if constexpr (reads<decltype(v)>) {
+    std::optional<double> exposed;
+    v("exposed_seconds", exposed);
+    v.require(!exposed || *exposed >= 0, "exposed_seconds", "must be 0 or more");
+    if (exposed) r.exposed = Seconds{*exposed};
+  } else if (r.exposed) {
+    v("exposed_seconds", r.exposed->value);
+  }
+}
+
+void fields(auto& v, Like<MemoryByClass> auto& bytes) {
+  for (std::size_t c = 0; c < bytes.size(); ++c)
+    v.needed(std::string(name(static_cast<BufferClass>(c))).c_str(), bytes[c].value);
+}
+
+void fields(auto& v, Like<MemoryTimePoint> auto& point) {
+  v.needed("time_seconds", point.time.value);
+  v.needed("bytes", point.bytes);
+}
 
 void fields(auto& v, Like<MemoryLine> auto& line) {
   v.needed("category", line.category);

@@ -61,6 +61,11 @@ class FieldReader {
   void needed_word(const char* key, Enum& x, std::string_view words) {
     x = object_.word<Enum>(key, words);
   }
+  // What a field must be beside its type. A writer asks nothing: what it writes was legal.
+  void require(bool holds, const char* key, const std::string& words) {
+    if (!holds) object_.fail(key, words);
+  }
+  JsonObject object(const char* key) { return object_.object(key); }
 
   void operator()(const char* key, std::string& x) { x = object_.text(key, x); }
   void operator()(const char* key, bool& x) { x = object_.boolean(key, x); }
@@ -72,6 +77,12 @@ class FieldReader {
     x = object_.integer(key, x);
     if (x < legal_.least_count || x > legal_.most_count)
       object_.fail(key, std::string(legal_.words) + ", but is " + std::to_string(x));
+  }
+  void operator()(const char* key, std::uint64_t& x) {
+    if (!object_.has(key)) return;
+    const Json& value = object_.at(key);
+    if (!value.is_number_unsigned()) object_.fail(key, "must be a whole number from 0 to 2^64 - 1");
+    x = value.get<std::uint64_t>();
   }
   void operator()(const char* key, double& x) {
     x = object_.number(key, x);
@@ -161,6 +172,8 @@ class FieldWriter {
   void needed_word(const char* key, const T& x, std::string_view) {
     (*this)(key, x);
   }
+  void require(bool, const char*, const std::string&) {}
+  void object(const char* key, Json json) { json_[key] = std::move(json); }
 
   void operator()(const char* key, Bytes x) {
     put_quantity(json_, key, static_cast<double>(x.value), unit_suffixes::memory);
@@ -206,6 +219,10 @@ class FieldWriter {
  private:
   Json& json_;
 };
+
+// For the few fields that are read otherwise than they are written: if constexpr (reads<decltype(v)>).
+template <class FieldVisitor>
+inline constexpr bool reads = std::remove_cvref_t<FieldVisitor>::kReads;
 
 // Of an object that may have other fields besides.
 template <class Struct>
