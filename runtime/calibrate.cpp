@@ -288,11 +288,10 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
   return load;
 }
 
-sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads,
-                               bool of_several_ranks) {
+sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads, int ranks) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
   std::vector<SingleOperation> operations = within_limits(operations_in_fp32());
-  if (of_several_ranks)
+  if (ranks > 1)
     for (SingleOperation& single : operations_of_ranks()) operations.push_back(std::move(single));
 
   sim::Calibration calibration;
@@ -305,7 +304,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   hardware.display_name = device->name();
   hardware.is_cpu = true;
   hardware.memory = physical_memory();
-  hardware.last_level_cache = last_level_cache();
+  hardware.last_level_cache = last_level_cache(ranks);
   const int threads_used = kernels::cpu::threads();
   hardware.multiprocessors = threads_used;
   hardware.source = "measured " + calibration.date;

@@ -16,9 +16,10 @@ namespace runtime {
 // About 20 s on two cores, at most twice that where other programs disturb it. Each kernel runs through
 // Device::run, as the executor runs it, on operands that rotate through more memory than the upper caches
 // hold. Ends early, with what there is, on a stop request.
-// `of_several_ranks`: with what only ranks run that divide sequences or the vocabulary.
+// As one of several ranks on this machine, which all calibrate at once: with what only ranks run that divide
+// sequences or the vocabulary, and with its own part of the last cache.
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads,
-                               bool of_several_ranks = false);
+                               int ranks = 1);
 
 // What calibrate_cpu() times of several ranks.
 std::vector<SingleOperation> calibrated_operations();

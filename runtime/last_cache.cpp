@@ -1,7 +1,10 @@
 #include "runtime/last_cache.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <map>
+#include <sstream>
 #include <string>
 
 #include "runtime/machine_files.h"
@@ -20,11 +23,28 @@ std::int64_t bytes_in(const std::string& text) {
   return unit == "K" ? number << 10 : unit == "M" ? number << 20 : unit.empty() ? number : 0;
 }
 
+// How many a list of CPUs names: "0-3,8" has five. At least one.
+int cpus_in(const std::string& list) {
+  int count = 0;
+  std::istringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int first = 0, last = 0;
+    const int read = std::sscanf(part.c_str(), "%d-%d", &first, &last);
+    count += read == 2 ? last - first + 1 : 1;
+  }
+  return std::max(count, 1);
+}
+
+struct Cache {
+  std::int64_t size = 0;
+  int own = 0;  // CPUs
+};
+
 }  // namespace
 
-std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, const fs::path& cpus) {
+std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, int ranks, const fs::path& cpus) {
   int highest = 0;
-  std::map<std::string, std::int64_t> caches;  // of the highest level, by the CPUs that share each
+  std::map<std::string, Cache> caches;  // of the highest level, by the CPUs that share each
   for (const int number : numbers) {
     std::error_code none;
     for (const auto& entry :
@@ -35,16 +55,21 @@ std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, const f
       if (level < highest) continue;
       if (level > highest) caches.clear();
       highest = level;
-      caches[first_line(entry.path() / "shared_cpu_list")] = bytes_in(first_line(entry.path() / "size"));
+      Cache& cache = caches[first_line(entry.path() / "shared_cpu_list")];
+      cache.size = bytes_in(first_line(entry.path() / "size"));
+      ++cache.own;
     }
   }
-  std::int64_t all = 0;
-  for (const auto& [shared, size] : caches) all += size;
-  return all > 0 ? std::optional(sim::Bytes{all}) : std::nullopt;
+  double all = 0;
+  for (const auto& [shared, cache] : caches) {
+    const double of_ranks = 1.0 / ranks, of_cpus = static_cast<double>(cache.own) / cpus_in(shared);
+    all += static_cast<double>(cache.size) * (ranks > 1 ? std::min(1.0, std::max(of_ranks, of_cpus)) : 1);
+  }
+  return all > 0 ? std::optional(sim::Bytes{static_cast<std::int64_t>(all)}) : std::nullopt;
 }
 
-sim::Bytes last_level_cache() {
-  return last_level_cache(own_cpus()).value_or(cache_by_processor());
+sim::Bytes last_level_cache(int ranks) {
+  return last_level_cache(own_cpus(), ranks).value_or(sim::Bytes{cache_by_processor().value / ranks});
 }
 
 }  // namespace runtime

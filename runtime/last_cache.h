@@ -9,14 +9,16 @@
 namespace runtime {
 
 // What the caches of the highest level hold that these CPUs reach, each cache counted once: cores of one chip
-// may share several of them in groups. Reads cpuN/cache/indexM below `cpus`; empty where it does not say.
-std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers,
+// may share several of them in groups. As one of `ranks` ranks that compute at once: its part of each cache,
+// as large as its CPUs are a part of those that share it, or the one of all ranks where others are idle.
+// Reads cpuN/cache/indexM below `cpus`; empty where it does not say.
+std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, int ranks = 1,
                                            const std::filesystem::path& cpus = "/sys/devices/system/cpu");
 
 // What the processor itself says; 0: it does not.
 sim::Bytes cache_by_processor();
 
-// Of the CPUs that this process may run on; 0: nobody knows.
-sim::Bytes last_level_cache();
+// Of the CPUs that this process may run on, as one of so many ranks; 0: nobody knows.
+sim::Bytes last_level_cache(int ranks = 1);
 
 }  // namespace runtime

@@ -215,7 +215,7 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
   if (!afresh) known = cached_if_valid(name, cpu_name(threads_of_first), ranks_version());
   // One that came while the others looked is not there for all.
   if (communicator.of_first(known.has_value() ? 1 : 0) > 0) return known.value_or(sim::Calibration{});
-  sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads, true);
+  sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads, ranks);
   if (communicator.any(stop.stop_requested())) return calibration;
   add_collectives(calibration, communicator);
   if (is_first) keep_if_possible(calibration, name);
