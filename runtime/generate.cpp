@@ -95,7 +95,7 @@ class Generator {
     const std::size_t sections = run_.executor().program().sections.size();
     const Clock::time_point begin = Clock::now();
     GpuMonitor monitor(run_.device().pci_bus_id());
-    double last = 0, judging = 0;  // of a text that is read: time spent on how likely its tokens were
+    double last = 0, telling = 0;  // of tokens, and how likely those of a text that is read were
     std::size_t section = 0;
     // Ranks end after the same token: that after which one was asked to.
     const auto stopped = [&] { return run_.communicator().any(stop.stop_requested()); };
@@ -111,11 +111,12 @@ class Generator {
       }
       accept_tokens(next, section, now - last, section + 1 == sections, surprise);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
-      last = settings_.read.empty() ? now : seconds_since(begin);
-      judging += last - now;
+      // Whoever is told may take a while, which is not the generation's unless the next token is at work.
+      last = queued_ > 0 ? now : seconds_since(begin);
+      telling += last - now;
     }
     if (queued_ > 0) run_.executor().end_queue();
-    report.step_time = report.step_low = report.step_high = {last - judging};
+    report.step_time = report.step_low = report.step_high = {last - telling};
     if (section < sections && !all_finished())
       report.message =
           "interrupted after " + std::to_string(section) + " of " + std::to_string(sections) + " tokens";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "runtime/this_machine.h"
 #include "sim/quantile.h"
@@ -43,16 +44,32 @@ Pace between(const Pace& a, const Pace& b) {
   return mean;
 }
 
-Pace median(const std::vector<Pace>& paces) {
-  const auto median_of = [&](const auto& part) {
+namespace {
+
+// `of` takes the seconds of all looks.
+template <class Of>
+Pace part_by_part(const std::vector<Pace>& paces, Of of) {
+  const auto over_looks = [&](const auto& part) {
     std::vector<double> seconds;
     for (const Pace& pace : paces) seconds.push_back(part(pace));
-    return sim::quantile(seconds, 0.5);
+    return of(seconds);
   };
-  Pace median{.arithmetic = median_of([](const Pace& pace) { return pace.arithmetic; })};
+  Pace all{.arithmetic = over_looks([](const Pace& pace) { return pace.arithmetic; })};
   for (std::size_t i = 0; i < kStreams; ++i)
-    median.streams[i] = median_of([&](const Pace& pace) { return pace.streams[i]; });
-  return median;
+    all.streams[i] = over_looks([&](const Pace& pace) { return pace.streams[i]; });
+  return all;
+}
+
+}  // namespace
+
+Pace median(const std::vector<Pace>& paces) {
+  return part_by_part(paces, [](const std::vector<double>& seconds) { return sim::quantile(seconds, 0.5); });
+}
+
+Pace mean(const std::vector<Pace>& paces) {
+  return part_by_part(paces, [](const std::vector<double>& seconds) {
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+  });
 }
 
 sim::Bytes uncached_size(sim::Bytes last_level_cache) {
@@ -64,9 +81,9 @@ sim::Bytes uncached_size(sim::Bytes last_level_cache) {
 MachinePace::MachinePace(Device& device, sim::Bytes last_level_cache)
     : stopwatch_(device, uncached_size(last_level_cache), kCachedRotation, sim::DType::fp32, kLength) {}
 
-Pace MachinePace::look() {
-  Pace pace{.arithmetic = stopwatch_.time_cached(arithmetic_).median};
-  for (std::size_t i = 0; i < kStreams; ++i) pace.streams[i] = stopwatch_.time_uncached(streams_[i]).median;
+Pace MachinePace::look(double Timing::*of_runs) {
+  Pace pace{.arithmetic = stopwatch_.time_cached(arithmetic_).*of_runs};
+  for (std::size_t i = 0; i < kStreams; ++i) pace.streams[i] = stopwatch_.time_uncached(streams_[i]).*of_runs;
   return pace;
 }
 

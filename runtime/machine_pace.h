@@ -32,15 +32,17 @@ sim::Slowdown times_as_long(const Pace& now, const Pace& then);
 // Of what was timed between two looks.
 Pace between(const Pace& a, const Pace& b);
 
-// Each part's median over the looks, of which there is at least one.
+// Each part's median, or mean, over the looks, of which there is at least one.
 Pace median(const std::vector<Pace>& paces);
+Pace mean(const std::vector<Pace>& paces);
 
 class MachinePace {
  public:
   // The streams' operands are in no cache of `last_level_cache` bytes; 0: it is not known.
   MachinePace(Device& device, sim::Bytes last_level_cache);
-  // Takes some thirty milliseconds.
-  Pace look();
+  // Takes some thirty milliseconds. The median of an operation's runs says what the machine can do; the mean
+  // has what interrupts some of them, as it interrupts a step that lasts longer.
+  Pace look(double Timing::*of_runs = &Timing::median);
 
  private:
   SingleOperation arithmetic_ = probe_of_arithmetic();

@@ -12,8 +12,14 @@
 
 namespace runtime {
 
+namespace {
+
+constexpr int kLooks = 11;  // a burst of another program's work spoils a few of them
+constexpr std::chrono::milliseconds kBetweenLooks{100};
+
+}  // namespace
+
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration) {
-  constexpr int kLooks = 11;  // a burst of another program's work spoils a few of them
   const std::optional<Pace> then = calibrated_pace(calibration);
   if (!then) return std::nullopt;
   const std::unique_ptr<Device> device = make_cpu_device(kernels::cpu::threads());
@@ -21,6 +27,37 @@ std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibrat
   std::vector<Pace> looks;
   for (int look = 0; look < kLooks; ++look) looks.push_back(machine.look());
   return times_as_long(median(looks), *then);
+}
+
+MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(calibrated_pace(calibration)) {
+  if (!calibrated_) return;
+  device_ = make_cpu_device(kernels::cpu::threads());
+  machine_.emplace(*device_, calibration.hardware.last_level_cache);
+}
+
+MachineProbe::~MachineProbe() = default;
+
+sim::Slowdown MachineProbe::look() {
+  if (!machine_) return {};
+  std::vector<Pace> looks;
+  for (int look = 0; look < kLooks; ++look) looks.push_back(machine_->look(&Timing::mean));
+  looks_.insert(looks_.end(), looks.begin(), looks.end());
+  last_ = Clock::now();
+  return times_as_long(runtime::mean(looks), *calibrated_);
+}
+
+void MachineProbe::look_once_in_a_while() {
+  if (!machine_ || Clock::now() - last_ < kBetweenLooks) return;
+  looks_.push_back(machine_->look(&Timing::mean));
+  last_ = Clock::now();
+}
+
+sim::Slowdown MachineProbe::mean() const {
+  return looks_.empty() ? sim::Slowdown{} : times_as_long(runtime::mean(looks_), *calibrated_);
+}
+
+void MachineProbe::begin() {
+  if (looks_.size() > kLooks) looks_.erase(looks_.begin(), looks_.end() - kLooks);
 }
 
 bool is_steady(const sim::Slowdown& slowdown) {

@@ -1,8 +1,12 @@
 // How fast this machine is now beside its calibration: its pace, looked at again before a run.
 #pragma once
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "runtime/machine_pace.h"
 #include "sim/cost/calibration.h"
 
 namespace runtime {
@@ -10,6 +14,30 @@ namespace runtime {
 // Takes about half a second on as many threads as kernels have now. Empty where the calibration lacks the
 // operations.
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
+
+// The machine's pace around a run and while it lasts, between its steps or tokens: the mean over all looks.
+// What interrupts a run comes and goes within seconds, and two looks at its ends miss most of it. Takes as
+// much memory as uncached_size() says.
+class MachineProbe {
+ public:
+  // Of a machine of as many threads as kernels have now. Without the operations in the calibration, or
+  // without one, all looks find it as fast as calibrated.
+  explicit MachineProbe(const sim::Calibration& calibration);
+  ~MachineProbe();
+
+  sim::Slowdown look();         // for half a second, before and after a run: what these looks found
+  void look_once_in_a_while();  // at most every tenth of a second; the run waits meanwhile
+  sim::Slowdown mean() const;   // over all looks
+  void begin();                 // another run, which only the last look() was before
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::optional<Pace> calibrated_;
+  std::unique_ptr<Device> device_;
+  std::optional<MachinePace> machine_;
+  std::vector<Pace> looks_;
+  Clock::time_point last_;
+};
 
 // Within sim::kSteadyWithin both ways.
 bool is_steady(const sim::Slowdown& slowdown);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "runtime/devices.h"
 #include "runtime/machine_probe.h"
@@ -32,14 +33,13 @@ double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
   return std::max(apart(a.arithmetic, b.arithmetic), apart(a.memory, b.memory));
 }
 
-sim::Slowdown between(const sim::Slowdown& a, const sim::Slowdown& b) {
-  return {std::sqrt(a.arithmetic * b.arithmetic), std::sqrt(a.memory * b.memory)};
+// Ranks do alike: as the first one finds it.
+sim::Slowdown of_first(const sim::Slowdown& own, Communicator* among) {
+  return among ? sim::Slowdown{among->of_first(own.arithmetic), among->of_first(own.memory)} : own;
 }
 
-// Ranks do alike: as the first one finds it.
-sim::Slowdown probe(const sim::Calibration& calibration, Communicator* among) {
-  const sim::Slowdown own = probe_this_machine(calibration).value_or(sim::Slowdown{});
-  return among ? sim::Slowdown{among->of_first(own.arithmetic), among->of_first(own.memory)} : own;
+bool ends_a_step(const sim::Event& event) {
+  return std::holds_alternative<sim::StepEvent>(event) || std::holds_alternative<sim::TokenEvent>(event);
 }
 
 std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
@@ -63,7 +63,13 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       throw DoesNotFit(problems.front().field + ": " + problems.front().message);
     require_runnable(scenario, *make_cpu_device(0));
     runs = true;
-    sim::Slowdown before = probe(calibration, among);
+    MachineProbe probe(calibration);
+    // Of several ranks the first alone hears of steps, and the others compute meanwhile.
+    const EventSink probing = among ? sink : EventSink([&](const sim::Event& event) {
+      if (sink) sink(event);
+      if (ends_a_step(event)) probe.look_once_in_a_while();
+    });
+    sim::Slowdown before = of_first(probe.look(), among);
     for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin &&
                       !Communicator::any_of(among, stop.stop_requested());
          ++run) {
@@ -73,11 +79,10 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       ShortRun as = like;
       as.steps = steps_for(seconds, one.predicted);
       as.slowdown = now.slowdown;
-      one.measured = short_run(scenario, as, sink, stop);
-      const sim::Slowdown after = probe(calibration, among);
-      // What the machine was while the run lasted, nobody saw: the mean of before and after is the best
-      // guess.
-      now.slowdown = one.measured.source.slowdown = between(before, after);
+      probe.begin();
+      one.measured = short_run(scenario, as, probing, stop);
+      const sim::Slowdown after = of_first(probe.look(), among);
+      now.slowdown = one.measured.source.slowdown = of_first(probe.mean(), among);
       // How tokens choose experts is the workload's: as it was in the run.
       sim::Scenario as_run = scenario;
       if (one.measured.expert_imbalance > 0) as_run.workload.expert_imbalance = one.measured.expert_imbalance;

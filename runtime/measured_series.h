@@ -14,8 +14,9 @@
 namespace runtime {
 
 struct SeriesRun {
-  sim::Report predicted, measured;  // the prediction is for the machine as a probe found it right before
-  std::string why_not;              // a sentence, where it did not run
+  // The prediction is for the machine as looks at it around and during the run found it.
+  sim::Report predicted, measured;
+  std::string why_not;  // a sentence, where it did not run
 };
 
 // A scenario of a series on this machine's CPU, of which `calibration` is. Training repeats steps for about

@@ -27,6 +27,9 @@ sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const 
     settings.read.assign(run.text.begin() + 1, run.text.end());
     return generate(scenario, *run.reader, settings, sink, stop).report;
   }
+  // The likeliest token of an untrained model is soon the same again and again, and so are the experts that
+  // it chooses, which then lie in the caches as no text's do.
+  settings.temperature = 1;
   for (std::int64_t i = 0; i < scenario.workload.prompt_length; ++i)
     settings.prompt.push_back(static_cast<std::int32_t>(i * 7919 % scenario.model.vocab_size));
   return (run.among ? generate(scenario, model, settings, *run.among, sink, stop)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "runtime/calibration_limits.h"
 #include "runtime/formats/float_formats.h"
@@ -35,6 +36,7 @@ Timing timing_of(const std::vector<double>& samples) {
   const double median = sim::quantile(samples, 0.5);
   return {median,
           *std::min_element(samples.begin(), samples.end()),
+          std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size()),
           (sim::quantile(samples, 0.9) - sim::quantile(samples, 0.1)) / median,
           {}};
 }

@@ -18,8 +18,8 @@ namespace runtime {
 inline constexpr sim::Bytes kCachedRotation{64 << 20};
 
 struct Timing {
-  double median = 0, least = 0;  // seconds
-  double spread = 0;             // (90th percentile - 10th) / median
+  double median = 0, least = 0, mean = 0;  // seconds
+  double spread = 0;                       // (90th percentile - 10th) / median
   sim::Bytes working_set;  // of time_uncached(): what it went through before the same operands came again
 };
 

@@ -1,7 +1,10 @@
 #include "runtime/generate.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
+#include <variant>
 
 #include "runtime/error.h"
 #include "sim/cost/predict.h"
@@ -61,6 +64,27 @@ TEST_CASE("With and without a KV cache the tokens are the same: random models, g
   const runtime::Generation recomputed = generate(scenario, settings);
   REQUIRE(cached.tokens[0].size() == 12);
   CHECK(cached.tokens == recomputed.tokens);
+}
+
+TEST_CASE("What whoever is told of a token takes for it is no part of the generation's time") {
+  const sim::Scenario scenario = tests::generation(tests::small_llama(), 4, 1);
+  using Clock = std::chrono::steady_clock;
+  std::chrono::duration<double> told{};
+  const auto begin = Clock::now();
+  const sim::Report report = runtime::generate(scenario, tests::drawn(scenario.model), with_prompt({1, 2, 3}),
+                                               [&](const sim::Event& event) {
+                                                 if (!std::holds_alternative<sim::TokenEvent>(event)) return;
+                                                 const auto before = Clock::now();
+                                                 std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                                                 told += Clock::now() - before;
+                                               },
+                                               {})
+                                 .report;
+  const std::chrono::duration<double> whole = Clock::now() - begin;
+  CHECK(report.step_time.value <= (whole - told).count());
+  double tokens = 0;
+  for (const sim::TokenResult& token : report.tokens) tokens += token.duration.value;
+  CHECK(tokens <= (whole - told).count());
 }
 
 TEST_CASE("A hybrid's tokens are those of its states carried on, of all tokens again, and of any batch") {

@@ -303,6 +303,12 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   CHECK(found->arithmetic < 0.5);
   CHECK(found->memory < 0.5);
   CHECK(runtime::slowdown_sentence(*found).find("faster by") != std::string::npos);
+  runtime::MachineProbe probe(known);
+  CHECK(probe.mean() == sim::Slowdown{});  // it has not looked yet
+  CHECK(probe.look().arithmetic < 0.5);
+  probe.look_once_in_a_while();
+  CHECK(probe.mean().arithmetic < 0.5);
+  CHECK(probe.mean().memory < 0.5);
 }
 
 TEST_CASE("What was timed at another pace of memory or arithmetic counts as if at the median pace") {
