@@ -1,10 +1,13 @@
 #include "kernels/sampling.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "kernels/parallel.h"
+#include "kernels/vector_math.h"
+#include "kernels/vectorize.h"
 
 namespace kernels::cpu {
 namespace {
@@ -25,43 +28,89 @@ double uniform(std::uint64_t seed, std::int64_t step, std::int64_t row) {
 }
 
 struct Candidate {
-  double weight;  // proportional to the probability
+  float logit, weight;  // the weight is proportional to the probability
   std::int32_t token;
 };
 
 // Most probable first; the lower id first among equals, so that a cut through equals is always the same.
 bool more_probable(const Candidate& a, const Candidate& b) {
-  return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-void keep_top_k(std::vector<Candidate>& candidates, std::int32_t top_k) {
-  if (top_k <= 0 || static_cast<std::size_t>(top_k) >= candidates.size()) return;
-  std::nth_element(candidates.begin(), candidates.begin() + top_k, candidates.end(), more_probable);
-  candidates.resize(static_cast<std::size_t>(top_k));
+KERNELS_MULTIVERSION float largest_of(const float* logits, std::int64_t V) {
+  float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t v = 0; v < V; ++v) largest = logits[v] > largest ? logits[v] : largest;
+  return largest;
 }
 
-double total_weight(const std::vector<Candidate>& candidates) {
+KERNELS_MULTIVERSION void weigh(float* weights, const float* logits, float highest, float temperature,
+                                std::int64_t V) {
+#pragma omp simd
+  for (std::int64_t v = 0; v < V; ++v) weights[v] = exp_approx((logits[v] - highest) / temperature);
+}
+
+KERNELS_MULTIVERSION double sum_of(const float* weights, std::int64_t count) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t v = 0; v < count; ++v) sum += weights[v];
+  return sum;
+}
+
+// The candidates of a row: all tokens, or the top_k most probable. `least`: lighter ones are left out.
+std::vector<Candidate>& candidates_of(const float* logits, const float* weights, std::int64_t V,
+                                      std::int32_t top_k, double least) {
+  static thread_local std::vector<Candidate> kept;
+  kept.clear();
+  const bool cuts = top_k > 0 && top_k < V;
+  const auto k = static_cast<std::size_t>(top_k);
+  const auto cut = [&] {
+    std::nth_element(kept.begin(), kept.begin() + top_k, kept.end(), more_probable);
+    kept.resize(k);
+  };
+  // Each cut raises what it takes to be among the first k: most of a vocabulary is only looked at.
+  float threshold = -std::numeric_limits<float>::infinity();
+  for (std::int64_t v = 0; v < V; ++v) {
+    if (!(logits[v] >= threshold) || weights[v] < least) continue;  // nor what is no number
+    kept.push_back({logits[v], weights[v], static_cast<std::int32_t>(v)});
+    if (!cuts || kept.size() < 4 * k) continue;
+    cut();
+    threshold = std::max_element(kept.begin(), kept.end(), more_probable)->logit;
+  }
+  if (cuts && kept.size() > k) cut();
+  if (kept.empty()) kept.push_back({0, 1, 0});  // nothing is a number
+  return kept;
+}
+
+template <class Candidates>
+double total_weight(const Candidates& candidates) {
   double total = 0;
   for (const Candidate& candidate : candidates) total += candidate.weight;
   return total;
 }
 
-// Keeps the smallest set of most probable candidates whose probability reaches top_p; at least one.
-void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
-  if (top_p >= 1) return;
-  const double total = total_weight(candidates);
-  // The n candidates below (1 - top_p) / n hold less than 1 - top_p together, so none of them is in the set:
-  // most of a vocabulary need not be sorted.
-  const double least = (1.0 - top_p) * total / static_cast<double>(candidates.size());
-  std::erase_if(candidates, [least](const Candidate& candidate) { return candidate.weight < least; });
-  std::sort(candidates.begin(), candidates.end(), more_probable);
-  double kept = 0;
-  std::size_t count = 0;
-  while (count < candidates.size() && (count == 0 || kept < top_p * total))
-    kept += candidates[count++].weight;
-  candidates.resize(count);
+// Keeps the smallest set of most probable candidates that weigh so much together; at least one. Halves what
+// is in question instead of sorting it, and leaves candidates in their order.
+void keep_weight(std::vector<Candidate>& candidates, double weight) {
+  static thread_local std::vector<Candidate> by_probability;
+  by_probability = candidates;
+  auto begin = by_probability.begin(), end = by_probability.end();
+  double kept = 0;  // by those before `begin`, which are in the set
+  while (end - begin > 1) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, more_probable);
+    const double upper = total_weight(std::span(begin, middle));
+    if (kept + upper >= weight) {
+      end = middle;
+    } else {
+      kept += upper;
+      begin = middle;
+    }
+  }
+  std::erase_if(candidates, [last = *begin](const Candidate& c) { return more_probable(last, c); });
 }
 
+// In the order of the tokens' ids, the first at which weights add up to more than `random` of them all.
 std::int32_t draw(std::vector<Candidate>& candidates, double random) {
   const auto by_id = [](const Candidate& a, const Candidate& b) { return a.token < b.token; };
   if (!std::is_sorted(candidates.begin(), candidates.end(), by_id))
@@ -74,18 +123,48 @@ std::int32_t draw(std::vector<Candidate>& candidates, double random) {
   return candidates.back().token;  // rounding left a little over
 }
 
+// The same of all tokens, part by part.
+std::int32_t draw(const float* weights, double total, double random, std::int64_t V) {
+  constexpr std::int64_t kPart = 1024;
+  double remaining = random * total;
+  std::int64_t last = 0;  // that weighs something
+  for (std::int64_t part = 0; part < V; part += kPart) {
+    const std::int64_t end = std::min(V, part + kPart);
+    const double of_part = sum_of(weights + part, end - part);
+    if (of_part == 0) continue;
+    if (of_part <= remaining && end < V) {
+      remaining -= of_part;
+      last = end - 1;
+      continue;
+    }
+    for (std::int64_t v = part; v < end; ++v) {
+      if (weights[v] > 0) last = v;
+      remaining -= weights[v];
+      if (remaining < 0) return static_cast<std::int32_t>(v);
+    }
+  }
+  return static_cast<std::int32_t>(last);  // rounding left a little over
+}
+
 std::int32_t sample_row(const float* logits, const SamplingSettings& settings, double random,
                         std::int64_t V) {
-  const std::int64_t best = std::max_element(logits, logits + V) - logits;
-  if (settings.temperature <= 0) return static_cast<std::int32_t>(best);
-  static thread_local std::vector<Candidate> candidates;
-  candidates.clear();
-  const double highest = logits[best];
-  for (std::int64_t v = 0; v < V; ++v)
-    candidates.push_back(
-        {std::exp((logits[v] - highest) / settings.temperature), static_cast<std::int32_t>(v)});
-  keep_top_k(candidates, settings.top_k);
-  keep_top_p(candidates, settings.top_p);
+  const float highest = largest_of(logits, V);
+  if (settings.temperature <= 0) {
+    const std::int64_t best = std::find(logits, logits + V, highest) - logits;
+    return static_cast<std::int32_t>(best < V ? best : 0);  // nothing is a number
+  }
+  static thread_local std::vector<float> storage;
+  storage.resize(static_cast<std::size_t>(V));
+  float* const weights = storage.data();
+  weigh(weights, logits, highest, settings.temperature, V);
+  const bool cuts = settings.top_k > 0 && settings.top_k < V, all_of_them = settings.top_p >= 1;
+  const double total = cuts ? 0 : sum_of(weights, V);
+  if (!cuts && all_of_them) return draw(weights, total, random, V);
+  // The n tokens that weigh less than (1 - top_p) / n each hold less than 1 - top_p together, so none of them
+  // is among the first that reach top_p.
+  const double least = cuts || all_of_them ? 0 : (1.0 - settings.top_p) * total / static_cast<double>(V);
+  std::vector<Candidate>& candidates = candidates_of(logits, weights, V, settings.top_k, least);
+  if (!all_of_them) keep_weight(candidates, settings.top_p * (cuts ? total_weight(candidates) : total));
   return draw(candidates, random);
 }
 
