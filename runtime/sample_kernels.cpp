@@ -145,8 +145,10 @@ double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch&
   sampler.run();
   calibration.cores_used_by_others = sampler.mean_load();
   double peak = 0;
-  for (std::size_t i = first; i < calibration.samples.size(); ++i)
-    peak = std::max(peak, calibration.samples[i].flops.value / calibration.samples[i].median.value);
+  for (std::size_t i = first; i < calibration.samples.size(); ++i) {
+    const sim::KernelSample& sample = calibration.samples[i];
+    if (sim::is_product(sample.kind)) peak = std::max(peak, sample.flops.value / sample.median.value);
+  }
   return peak;
 }
 

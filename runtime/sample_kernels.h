@@ -24,7 +24,8 @@ struct Sampling {
 };
 
 // Appends to calibration.samples, and sets cores_used_by_others to the mean over what was sampled so far.
-// Ends early with what there is on a stop request. Returns the best rate of arithmetic seen, in FLOP/s.
+// Ends early with what there is on a stop request. Returns the best rate of arithmetic seen, of a product, in
+// FLOP/s.
 double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,
                       const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
                       sim::Calibration& calibration);

@@ -23,14 +23,19 @@ std::vector<std::byte> bytes_of(const void* data, std::size_t size) {
   return {first, first + size};
 }
 
-RunSettings run_settings() {
+}  // namespace
+
+RunSettings settings_to_time(const sim::Operation& operation) {
   RunSettings settings;
   settings.adamw = {
       .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
   // Where an operation is of ranks that divide sequences: the first of two.
   settings.context = {2, 0};
+  settings.vocabulary = {0, operation.dims.vocab};
   return settings;
 }
+
+namespace {
 
 Timing timing_of(const std::vector<double>& samples) {
   const double median = sim::quantile(samples, 0.5);
@@ -107,7 +112,7 @@ std::size_t Stopwatch::runs_of(double seconds, std::size_t least) {
 }
 
 Timing Stopwatch::repeat_in_a_row(std::size_t runs, bool replayed) {
-  const RunSettings settings = run_settings();
+  const RunSettings settings = settings_to_time(*bound_.front().operation);
   const auto run_all = [&] {
     for (std::size_t turn = 0; turn < runs; ++turn) device_.run(bound_[turn % bound_.size()], settings);
   };
@@ -141,7 +146,7 @@ Timing Stopwatch::repeat_in_a_row(std::size_t runs, bool replayed) {
 std::vector<double> Stopwatch::time_for(const SingleOperation& single, double seconds,
                                         const std::stop_token& stop) {
   bind(single, {}, rotation_, kMostCopies, true);
-  const RunSettings settings = run_settings();
+  const RunSettings settings = settings_to_time(*bound_.front().operation);
   const double one = run_once(0);
   // Long enough that the look in between is no pause, short enough for the clock's fall to be seen.
   constexpr double kBatchSeconds = 0.02;
@@ -161,7 +166,7 @@ std::vector<double> Stopwatch::time_for(const SingleOperation& single, double se
 }
 
 double Stopwatch::run_once(std::size_t turn, std::size_t in_a_row) {
-  const RunSettings settings = run_settings();
+  const RunSettings settings = settings_to_time(*bound_.front().operation);
   std::array<double, 2> stamps{};
   device_.begin(settings);
   device_.record(0);

@@ -29,6 +29,10 @@ struct SampleLength {
   std::size_t most = 30;
 };
 
+// What an operation is run with: a step of AdamW; of ranks that divide sequences or the vocabulary, the first
+// one's part, which is as much work as the operation's dimensions say.
+RunSettings settings_to_time(const sim::Operation& operation);
+
 class Stopwatch {
  public:
   // `memory` is what operands may take of the device; `rotation`: what they go through that are to be found

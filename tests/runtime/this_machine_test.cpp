@@ -283,6 +283,38 @@ TEST_CASE("Operations that one kernel did together are no samples, neither of th
   CHECK(samples_of_kind(sim::OpKind::cross_entropy) == losses - 1);
 }
 
+TEST_CASE(
+    "What ranks do on their part of the vocabulary is timed on all of the part that its dimensions say") {
+  int of_vocabulary = 0;
+  for (const runtime::SingleOperation& single : runtime::calibrated_operations()) {
+    const sim::Operation& operation = single.operation();
+    const kernels::VocabularyPart part = runtime::settings_to_time(operation).vocabulary;
+    CHECK(part.first == 0);
+    CHECK(part.count == operation.dims.vocab);
+    of_vocabulary += operation.kind == sim::OpKind::cross_entropy_statistics && part.count > 0;
+  }
+  CHECK(of_vocabulary > 0);
+}
+
+TEST_CASE("A calibration's peak is what its fastest product reaches, whatever else was timed") {
+  const auto device = runtime::make_cpu_device(1);
+  const std::vector<runtime::SingleOperation> both{
+      runtime::product(sim::OpKind::matmul, 64, 64, 64),
+      runtime::head(sim::OpKind::cross_entropy_statistics, 16, 256)};
+  constexpr sim::Bytes memory{std::int64_t{1} << 20};
+  runtime::Stopwatch stopwatch(*device, memory, memory, sim::DType::fp32);
+  sim::Calibration known = calibration();
+  known.samples.clear();
+  const double peak = runtime::sample_kernels(
+      both, stopwatch, {.memory = memory, .rotation = memory, .what = {}}, {}, {}, known);
+  double fastest = 0;
+  for (const sim::KernelSample& sample : known.samples)
+    if (sample.kind == sim::OpKind::matmul)
+      fastest = std::max(fastest, sample.flops.value / sample.median.value);
+  CHECK(peak == fastest);
+  CHECK(peak > 0);
+}
+
 TEST_CASE("The probe finds by how much a calibration is off, and predictions are off by that less") {
   const int threads = kernels::cpu::threads();
   const auto device = runtime::make_cpu_device(threads);
@@ -303,6 +335,8 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   CHECK(found->arithmetic < 0.5);
   CHECK(found->memory < 0.5);
   CHECK(runtime::slowdown_sentence(*found).find("faster by") != std::string::npos);
+  // The mean has what a busy machine's interruptions add.
+  for (sim::KernelSample& sample : known.samples) sample.median = sample.median * 1000;
   runtime::MachineProbe probe(known);
   CHECK(probe.mean() == sim::Slowdown{});  // it has not looked yet
   CHECK(probe.look().arithmetic < 0.5);
