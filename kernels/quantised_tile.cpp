@@ -69,6 +69,18 @@ KERNELS_VNNI inline __m512i four_codes(const std::int8_t* a) {
   return _mm512_set1_epi32(four);
 }
 
+// The codes of 32 columns of a tile are kBits lines of 64 bytes, each of 4 columns, or of two times 4 in 4
+// bits. They are taken in their order, two times 4 columns at a time: a processor fetches ahead what is one
+// sequence, and reads lines 0, 4, 1, 5, ... from memory at two thirds of that rate (two cores of an AMD
+// EPYC).
+template <int kBits>
+struct Step {
+  static constexpr int lines = kBits == 4 ? 1 : 2;
+  // Columns of the first and of the second four.
+  static constexpr int first(int step) { return kBits == 4 ? 4 * step : 8 * step; }
+  static constexpr int second(int step) { return kBits == 4 ? 4 * step + 16 : 8 * step + 4; }
+};
+
 template <int kBits, int kRows>
 KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWeight tile) {
   const std::int64_t K = activations.K, chunks = K / kColumns, of_group = tile.format.group / kColumns;
@@ -85,19 +97,18 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
       const std::int8_t* const a = activations.codes + chunk * kColumns;
       __m512i first[kRows], second[kRows];  // two chains of sums
       for (int m = 0; m < kRows; ++m) first[m] = second[m] = _mm512_setzero_si512();
-      for (int quad = 0; quad < 4; ++quad) {
-        __m512i here, there;
+      for (int step = 0; step < 4; ++step) {
+        __m512i here = _mm512_loadu_si512(codes + step * Step<kBits>::lines * 64), there;
         if constexpr (kBits == 4) {
-          const __m512i both = _mm512_loadu_si512(codes + quad * 64);
-          here = _mm512_and_si512(both, low);
-          there = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+          there = _mm512_and_si512(_mm512_srli_epi16(here, 4), low);
+          here = _mm512_and_si512(here, low);
         } else {
-          here = _mm512_loadu_si512(codes + quad * 64);
-          there = _mm512_loadu_si512(codes + (quad + 4) * 64);
+          there = _mm512_loadu_si512(codes + step * 128 + 64);
         }
         for (int m = 0; m < kRows; ++m) {
-          first[m] = _mm512_dpbusd_epi32(first[m], here, four_codes(a + m * K + 4 * quad));
-          second[m] = _mm512_dpbusd_epi32(second[m], there, four_codes(a + m * K + 16 + 4 * quad));
+          const std::int8_t* const of_row = a + m * K;
+          first[m] = _mm512_dpbusd_epi32(first[m], here, four_codes(of_row + Step<kBits>::first(step)));
+          second[m] = _mm512_dpbusd_epi32(second[m], there, four_codes(of_row + Step<kBits>::second(step)));
         }
       }
       codes += kTileRows * kColumns * kBits / 8;
@@ -155,16 +166,17 @@ KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t
         const std::int8_t* const a = activations.codes + m * K + chunk * kColumns;
         const std::byte* const numbers = tile.numbers + chunk / of_group * kTileRows * 4 + half * 16;
         __m256i dot = _mm256_setzero_si256();
-        for (int quad = 0; quad < 4; ++quad) {
-          const auto* const at = reinterpret_cast<const __m256i*>(codes + quad * 64);
+        for (int step = 0; step < 4; ++step) {
+          const auto* const at = reinterpret_cast<const __m256i*>(codes + step * Step<kBits>::lines * 64);
           __m256i here = _mm256_loadu_si256(at), there;
           if constexpr (kBits == 4) {
             there = _mm256_and_si256(_mm256_srli_epi16(here, 4), low);
             here = _mm256_and_si256(here, low);
           } else {
-            there = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + (quad + 4) * 64));
+            there = _mm256_loadu_si256(at + 2);
           }
-          dot = add_products(add_products(dot, here, a + 4 * quad), there, a + 16 + 4 * quad);
+          dot = add_products(add_products(dot, here, a + Step<kBits>::first(step)), there,
+                             a + Step<kBits>::second(step));
         }
         codes += kTileRows * kColumns * kBits / 8;
         const __m256 by =
