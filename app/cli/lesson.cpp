@@ -95,7 +95,8 @@ struct Printer {
     if (!p.words.empty()) fmt::print("{}{}\n\n", p.bullet ? "  - " : "", lesson::plain(p.words));
   }
   void operator()(const lesson::ShownFormula& f) const {
-    fmt::print("    {}\n    = {}\n    = {}\n\n", f.words, f.numbers, f.result);
+    fmt::print("    {}\n{}    = {}\n\n", f.words, f.numbers.empty() ? "" : "    = " + f.numbers + "\n",
+               f.result);
   }
   void operator()(const lesson::ShownQuestion& q) const {
     fmt::print("? {}\n", lesson::plain(q.ask));

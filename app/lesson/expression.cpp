@@ -272,11 +272,12 @@ Style style_of(const Node& node) {
 }
 
 // Binds tighter the higher it is.
+constexpr int kOfProducts = 2;
 int rank_of(const Node& node) {
   if (node.kind == Node::Kind::change) return 0;
   if (node.kind != Node::Kind::binary) return 4;
   if (node.operation == '^') return 3;
-  if (node.operation == '*' || node.operation == '/') return 2;
+  if (node.operation == '*' || node.operation == '/') return kOfProducts;
   return node.operation == '+' || node.operation == '-' ? 1 : 0;
 }
 
@@ -309,12 +310,15 @@ std::string write(const Node& node, const Situation* situation) {
                                                                  {'/', " / "}, {'^', "^"},    {'<', " < "},
                                                                  {'>', " > "}, {'l', " <= "}, {'g', " >= "}};
   const auto word = std::ranges::find(kWords, node.operation, &std::pair<char, std::string_view>::first);
+  const int rank = rank_of(node);
   const auto part = [&](const Node& child, int least) {
     const std::string words = write(child, situation);
     const Node& shown = situation && child.kind == Node::Kind::change ? *child.left : child;
-    return rank_of(shown) < least ? std::string("(").append(words).append(")") : words;
+    // Nor does a unit's "/s" look like one more division.
+    const bool confused =
+        rank == kOfProducts && rank_of(shown) > rank && words.find('/') != std::string::npos;
+    return rank_of(shown) < least || confused ? std::string("(").append(words).append(")") : words;
   };
-  const int rank = rank_of(node);
   // a - (b - c) and a / (b / c) keep their parentheses.
   const bool strict = node.operation == '-' || node.operation == '/' || node.operation == '^';
   return part(*node.left, rank).append(word->second).append(part(*node.right, rank + (strict ? 1 : 0)));
@@ -342,6 +346,9 @@ Expression::Expression(std::string_view text) : source_(trimmed(text)) {
     sum = sum.substr(0, bar);
   }
   root_ = Parser(sum).whole();
+  if (!root_->dimension.is_written())
+    throw ExpressionError(fmt::format("\"{}\" comes to {}; what is shown is a number, or in {}", sum,
+                                      root_->dimension.name(), fmt::join(dimension_names(), ", ")));
 }
 Expression::Expression(Expression&&) noexcept = default;
 Expression& Expression::operator=(Expression&&) noexcept = default;

@@ -201,6 +201,11 @@ class Draws {
   std::uint64_t state_ = 2026;
 };
 
+std::string experts_of(std::int64_t first, std::int64_t count) {
+  return count == 1 ? fmt::format("expert {}", first)
+                    : fmt::format("experts {} to {}", first, first + count - 1);
+}
+
 // A layer's forward pass: tokens go to the devices of their experts, are computed with there, and go back. Of
 // each device a few tokens are drawn; the busiest device has as many as the workload's imbalance says.
 void fill_experts(Film& film, const sim::Scenario& scenario, const sim::Report& report) {
@@ -237,10 +242,9 @@ void fill_experts(Film& film, const sim::Scenario& scenario, const sim::Report& 
   for (std::size_t d = 0; d < count; ++d) {
     film.rows.push_back(fmt::format("device {}", d));
     const double share = static_cast<double>(load[d]) / static_cast<double>(most);
-    film.spans.push_back(
-        {d, out, out + work * share, static_cast<int>(d), false,
-         fmt::format("{:.2f} of the mean, experts {} to {}", static_cast<double>(load[d]) / mean,
-                     static_cast<std::int64_t>(d) * each, static_cast<std::int64_t>(d + 1) * each - 1)});
+    film.spans.push_back({d, out, out + work * share, static_cast<int>(d), false,
+                          fmt::format("{:.2f} of the mean load, {}", static_cast<double>(load[d]) / mean,
+                                      experts_of(static_cast<std::int64_t>(d) * each, each))});
   }
   for (std::size_t i = 0; i < all; ++i) {
     const std::size_t home = i / (kTokens * static_cast<std::size_t>(moe.num_experts_per_tok));

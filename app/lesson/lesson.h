@@ -20,6 +20,7 @@ struct Span {
   std::string words;  // of a value: as it was written
   std::optional<Expression>
       value;  // of Kind::value; empty where `words` is model, hardware or implementation
+  int line = 0;
 };
 using Words = std::vector<Span>;
 
@@ -39,6 +40,7 @@ struct Formula {
 struct Choice {
   Words words;
   std::optional<Expression> value;
+  int line = 0;
 };
 struct Question {
   enum class Right { nearest, least, greatest } right = Right::nearest;
@@ -47,7 +49,7 @@ struct Question {
   double tolerance = .1;             // of a number that is typed: relative
   std::vector<Choice> choices;       // none: a number is typed
   Words because;
-  int line = 0;
+  int line = 0, answer_line = 0;
 };
 
 // A quantity over a field, a curve for each variant.

@@ -154,7 +154,7 @@ class Reader {
       paragraph_line_ = number();
     } else {
       if (paragraph_.empty()) paragraph_line_ = number();
-      paragraph_.append(paragraph_.empty() ? "" : " ").append(line);
+      paragraph_.append(paragraph_.empty() ? "" : "\n").append(line);
     }
   }
 
@@ -272,6 +272,7 @@ class Reader {
   }
   void answer(std::string_view rest) {
     Question& q = question("answer");
+    q.answer_line = number();
     if (rest == "least" || rest == "greatest") {
       q.right = rest == "least" ? Question::Right::least : Question::Right::greatest;
       return;
@@ -288,7 +289,7 @@ class Reader {
   }
   void choice(std::string_view rest) {
     Question& q = question("choice");
-    Choice choice;
+    Choice choice{{}, {}, number()};
     const std::size_t equals = rest.rfind(" = ");
     try {
       choice.value = Expression(equals == std::string_view::npos ? rest : rest.substr(equals + 3));
@@ -375,12 +376,12 @@ class Reader {
     }
   }
 
-  // **bold**, `code`, {expression} and {expression|style}.
+  // **bold**, `code`, {expression} and {expression|style}, over lines from this one on.
   Words words(std::string_view text, int line) const {
     Words spans;
     std::string plain;
     const auto flush = [&] {
-      if (!plain.empty()) spans.push_back({Span::Kind::plain, std::move(plain), {}});
+      if (!plain.empty()) spans.push_back({Span::Kind::plain, std::move(plain), {}, line});
       plain.clear();
     };
     const auto until = [&](std::size_t from, std::string_view end) {
@@ -393,23 +394,28 @@ class Reader {
         if (!text.substr(i).starts_with(begin)) return false;
         const std::size_t close = until(i + begin.size(), end);
         flush();
-        spans.push_back({kind, std::string(text.substr(i + begin.size(), close - i - begin.size())), {}});
+        std::string inside(text.substr(i + begin.size(), close - i - begin.size()));
+        spans.push_back({kind, inside, {}, line});
+        std::ranges::replace(spans.back().words, '\n', ' ');
+        if (kind == Span::Kind::value) read_value(spans.back());
+        line += static_cast<int>(std::ranges::count(inside, '\n'));
         i = close + end.size();
         return true;
       };
       if (marked("**", "**", Span::Kind::bold) || marked("`", "`", Span::Kind::code)) continue;
-      if (marked("{", "}", Span::Kind::value)) {
-        read_value(spans.back(), line);
-        continue;
-      }
-      plain += text[i++];
+      if (marked("{", "}", Span::Kind::value)) continue;
+      const char next = text[i++];
+      plain += next == '\n' ? ' ' : next;
+      if (next != '\n') continue;
+      flush();
+      ++line;
     }
     flush();
     return spans;
   }
-  void read_value(Span& span, int line) const {
+  void read_value(Span& span) const {
     if (span.words == "model" || span.words == "hardware" || span.words == "implementation") return;
-    span.value = attempt(line, [&] { return Expression(span.words); });
+    span.value = attempt(span.line, [&] { return Expression(span.words); });
   }
 
   void finish_questions() const {
@@ -425,8 +431,8 @@ class Reader {
         for (const Choice& choice : q->choices) {
           const Dimension& asked = nearest ? q->answer->dimension() : q->choices[0].value->dimension();
           if (!(choice.value->dimension() == asked))
-            fail_at(q->line, fmt::format("a choice is {}, the answer {}", choice.value->dimension().name(),
-                                         asked.name()));
+            fail_at(choice.line, fmt::format("the choice is {}, {} {}", choice.value->dimension().name(),
+                                             nearest ? "the answer" : "the first one", asked.name()));
         }
       }
   }

@@ -36,6 +36,20 @@ sim::Scenario with_lines(sim::Scenario scenario, const std::vector<SetLine>& lin
   return scenario;
 }
 
+// What cannot be computed, and the line that asks for it.
+struct LineError : std::runtime_error {
+  LineError(int at, const std::string& why) : std::runtime_error(why), line(at) {}
+  int line;
+};
+template <class Make>
+auto of_line(int line, const Make& make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    throw LineError(line, error.what());
+  }
+}
+
 std::string text_of(const Expression& expression, const Situation& situation) {
   return text(expression.value(situation), expression.style());
 }
@@ -46,7 +60,7 @@ ShownWords shown(const Words& words, const Situation& situation) {
     if (span.kind != Span::Kind::value) {
       result.push_back({span.kind, span.words});
     } else if (span.value) {
-      result.push_back({span.kind, text_of(*span.value, situation)});
+      result.push_back({span.kind, of_line(span.line, [&] { return text_of(*span.value, situation); })});
     } else {
       const sim::Scenario& s = situation.scenario;
       result.push_back({span.kind, span.words == "model"      ? s.model.name
@@ -81,8 +95,10 @@ struct Shower {
   }
 
   ShownBlock operator()(const Formula& f) const {
-    return ShownFormula{f.expression.in_words(), f.expression.in_numbers(situation),
-                        text_of(f.expression, situation)};
+    ShownFormula result{f.expression.in_words(), text_of(f.expression, situation),
+                        f.expression.in_numbers(situation)};
+    if (result.numbers == result.words || result.numbers == result.result) result.numbers.clear();
+    return result;
   }
 
   ShownBlock operator()(const Question& q) const {
@@ -93,11 +109,11 @@ struct Shower {
     std::vector<double> values;
     for (const Choice& choice : q.choices) {
       result.choices.push_back(shown(choice.words, situation));
+      values.push_back(of_line(choice.line, [&] { return choice.value->value(situation).number; }));
       result.values.push_back(text_of(*choice.value, situation));
-      values.push_back(choice.value->value(situation).number);
     }
     if (q.right == Question::Right::nearest) {
-      result.answer = q.answer->value(situation);
+      result.answer = of_line(q.answer_line, [&] { return q.answer->value(situation); });
       result.answer_text = text_of(*q.answer, situation);
       for (double& value : values) value = distance(value, result.answer.number);
     } else if (q.right == Question::Right::greatest) {
@@ -219,20 +235,23 @@ int line_of(const Block& block) {
   return std::visit([](const auto& b) { return b.line; }, block);
 }
 
-// Figures that a reader would ask the source of: with a unit or of three digits and more, outside of {}.
-bool has_bare_figure(const Words& words) {
+// The line of a figure that a reader would ask the source of: with a unit or of three digits and more,
+// outside of {}.
+std::optional<int> line_of_bare_figure(const Words& words) {
   static const std::regex figure(
       R"((^|[^A-Za-z0-9_.-])(\d[\d,.]*\s?(%|percent|times|GB|GiB|TB|MB|ms|TFLOP|GFLOP|PFLOP|tokens/s|W|kWh|dollars|\$|hours|days)|\d{3,}))");
   static const std::regex cited(R"(\[[^\]]*\d{4}[^\]]*\])");
   std::string all;
-  bool bare = false;
+  std::vector<std::pair<std::size_t, int>> ends;  // of spans in it, and their lines
   for (const Span& span : words) {
     if (span.kind == Span::Kind::value || span.kind == Span::Kind::code) continue;
     all += span.words;
+    ends.emplace_back(all.size(), span.line);
   }
-  const std::string without_sources = std::regex_replace(all, cited, "");
-  bare = std::regex_search(without_sources, figure);
-  return bare && !std::regex_search(all, cited);
+  std::smatch found;
+  if (std::regex_search(all, cited) || !std::regex_search(all, found, figure)) return std::nullopt;
+  const auto at = static_cast<std::size_t>(found.position(2));
+  return std::ranges::find_if(ends, [at](const auto& end) { return at < end.first; })->second;
 }
 
 constexpr double kSameNumber = 1e-6;  // a distance between two that are shown alike
@@ -264,7 +283,7 @@ class Checker {
 
   // Of the line that set the field, or else of the last that set anything: before the step the scenario could
   // be.
-  int line_of(const sim::Problem& problem, const Step& step) const {
+  int line_that_set(const sim::Problem& problem, const Step& step) const {
     int line = step.set.empty() ? lesson_.scenario_line : step.set.back().line;
     for (const SetLine& one : step.set)
       for (const sim::Override& change : one.changes)
@@ -280,17 +299,17 @@ class Checker {
       add(step.panel_line, fmt::format(":panel {} is none of {}", step.panel, fmt::join(panels, ", ")));
     for (const Block& block : step.blocks)
       if (const auto* p = std::get_if<Paragraph>(&block))
-        check_figures(p->words, p->line);
+        check_figures(p->words);
       else if (const auto* q = std::get_if<Question>(&block))
-        check_figures(q->because, q->line);  // what it asks may suppose what it likes
-    for (const Paragraph& note : step.notes) check_figures(note.words, note.line);
-    for (const Paragraph& hint : step.hints) check_figures(hint.words, hint.line);
-    check_figures(step.take_home.words, step.take_home.line);
+        check_figures(q->because);  // what it asks may suppose what it likes
+    for (const Paragraph& note : step.notes) check_figures(note.words);
+    for (const Paragraph& hint : step.hints) check_figures(hint.words);
+    check_figures(step.take_home.words);
     try {
       const sim::Scenario scenario = scenario_at(lesson_, index);
       const std::vector<sim::Problem> cannot_be = sim::validate(scenario);
       for (const sim::Problem& problem : cannot_be)
-        add(line_of(problem, step), problem.field + " " + problem.message);
+        add(line_that_set(problem, step), problem.field + " " + problem.message);
       if (!cannot_be.empty()) return false;
       const ShownStep shown = show(lesson_, index, scenario, predictions_);
       problems_.insert(problems_.end(), shown.failures.begin(), shown.failures.end());
@@ -298,10 +317,11 @@ class Checker {
         if (const auto* plot = std::get_if<ShownPlot>(&shown.blocks[b]))
           check_points(std::get<Plot>(step.blocks[b]), *plot);
       const Situation situation{scenario, predictions_};
-      for (const Block& block : step.blocks)
-        if (const auto* q = std::get_if<Question>(&block)) {
-          check_question(*q, situation);
-          check_nothing_is_given_away(step, *q, situation);
+      for (std::size_t b = 0; b < shown.blocks.size(); ++b)
+        if (std::holds_alternative<ShownQuestion>(shown.blocks[b])) {  // else it says already what is wrong
+          const auto& q = std::get<Question>(step.blocks[b]);
+          check_question(q, situation);
+          check_nothing_is_given_away(step, shown, q, situation);
         }
       if (const Measurement* measurement = measurement_of(step)) check_measurement(*measurement, scenario);
       if (lesson_.mission) check_mission(index, shown);
@@ -313,9 +333,9 @@ class Checker {
     return true;
   }
 
-  void check_figures(const Words& words, int line) {
-    if (has_bare_figure(words))
-      add(line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
+  void check_figures(const Words& words) {
+    if (const auto line = line_of_bare_figure(words))
+      add(*line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
   }
 
   static std::string text_of_value(double number, const Question& q) {
@@ -353,17 +373,71 @@ class Checker {
                         plot.values.size(), plot.path, curve.points.size()));
   }
 
-  // A formula before a question must not be its answer.
-  void check_nothing_is_given_away(const Step& step, const Question& q, const Situation& situation) {
-    if (!q.answer) return;
-    const double answer = q.answer->value(situation).number;
-    for (const Block& block : step.blocks)
-      if (const auto* f = std::get_if<Formula>(&block); f && f->line < q.line)
-        if (f->expression.dimension() == q.answer->dimension() &&
-            distance(f->expression.value(situation).number, answer) < kSameNumber)
-          add(f->line,
-              fmt::format("the formula is the answer of the question in line {}: it stands behind it",
-                          q.line));
+  // What stands before a question must not be its answer: neither the number itself, nor two of one column or
+  // curve of which it is the ratio or the difference, nor what all choices come to.
+  void check_nothing_is_given_away(const Step& step, const ShownStep& shown, const Question& q,
+                                   const Situation& situation) {
+    std::vector<double> asked;
+    if (q.right == Question::Right::nearest)
+      asked.push_back(q.answer->value(situation).number);
+    else
+      for (const Choice& choice : q.choices) asked.push_back(choice.value->value(situation).number);
+    const Dimension asked_in =
+        q.right == Question::Right::nearest ? q.answer->dimension() : q.choices[0].value->dimension();
+    for (std::size_t b = 0; b < shown.blocks.size() && line_of(step.blocks[b]) < q.line; ++b) {
+      for (const Numbers& numbers : numbers_of(step.blocks[b], shown.blocks[b], situation)) {
+        const bool all =
+            std::ranges::all_of(asked, [&](double answer) { return numbers.tell(answer, asked_in); });
+        if (!all) continue;
+        add(line_of(step.blocks[b]),
+            fmt::format("the {} is the answer of the question in line {}: it stands behind it", numbers.what,
+                        q.line));
+        break;
+      }
+    }
+  }
+
+  // That are seen together: a formula's result, a column, the curves of a plot.
+  struct Numbers {
+    std::string_view what;
+    Dimension dimension;
+    std::vector<double> values;
+
+    bool tell(double answer, const Dimension& in) const {
+      const auto is_answer = [&](double value) { return distance(value, answer) < kSameNumber; };
+      for (const double value : values) {
+        if (in == dimension && is_answer(value)) return true;
+        for (const double other : values)
+          if (&other != &value &&
+              ((in.is_none() && is_answer(value / other)) || (in == dimension && is_answer(value - other))))
+            return true;
+      }
+      return false;
+    }
+  };
+  static std::vector<Numbers> numbers_of(const Block& block, const ShownBlock& shown,
+                                         const Situation& situation) {
+    std::vector<Numbers> all;
+    if (const auto* formula = std::get_if<Formula>(&block);
+        formula && std::holds_alternative<ShownFormula>(shown)) {
+      all.push_back(
+          {"formula", formula->expression.dimension(), {formula->expression.value(situation).number}});
+    } else if (const auto* plot = std::get_if<ShownPlot>(&shown)) {
+      all.push_back({"plot", plot->dimension, {}});
+      for (const ShownPlot::Curve& curve : plot->curves)
+        for (const auto& [x, y] : curve.points) all.back().values.push_back(y);
+    } else if (const auto* table = std::get_if<Table>(&block);
+               table && std::holds_alternative<ShownTable>(shown)) {
+      for (const Expression& column : table->columns) {
+        all.push_back({"table", column.dimension(), {}});
+        for (const Variant& row : table->rows) {
+          const Situation other{situation.predictions.changed(situation.scenario, row.changes, "the table"),
+                                situation.predictions};
+          if (sim::validate(other.scenario).empty()) all.back().values.push_back(column.value(other).number);
+        }
+      }
+    }
+    return all;
   }
 
   // It runs on a laptop.
@@ -455,8 +529,8 @@ ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scen
   const auto shown_line = [&](const Paragraph& line) -> ShownParagraph {
     try {
       return {shown(line.words, situation), line.bullet};
-    } catch (const std::exception& error) {
-      result.failures.push_back(where(lesson, line.line) + ": " + error.what());
+    } catch (const LineError& error) {
+      result.failures.push_back(where(lesson, error.line) + ": " + error.what());
       return {};
     }
   };
@@ -467,6 +541,9 @@ ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scen
     if (stopped && stopped()) break;
     try {
       result.blocks.push_back(std::visit(Shower{situation, measured, stopped}, block));
+    } catch (const LineError& error) {
+      result.failures.push_back(where(lesson, error.line) + ": " + error.what());
+      result.blocks.push_back(ShownParagraph{});
     } catch (const std::exception& error) {
       result.failures.push_back(where(lesson, line_of(block)) + ": " + error.what());
       result.blocks.push_back(ShownParagraph{});

@@ -24,7 +24,8 @@ struct ShownParagraph {
   bool bullet = false;
 };
 struct ShownFormula {
-  std::string words, numbers, result;
+  std::string words, result;
+  std::string numbers;  // the words with them put in; empty: no other than the words or the result
 };
 struct ShownQuestion {
   ShownWords ask, because;

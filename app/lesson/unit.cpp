@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -83,7 +84,42 @@ std::span<const std::pair<std::string_view, Value>> units() {
   return kUnits;
 }
 
+// Dimensions that values have, and how each is written.
+struct Written {
+  Dimension dimension;
+  std::string (*text)(double number);
+};
+std::string text_of_bytes(double n) {
+  return sim::format(sim::Bytes{std::llround(n)});
+}
+std::span<const Written> written() {
+  static const Written kWritten[] = {
+      {bytes(), text_of_bytes},
+      {seconds(), [](double n) { return sim::format(sim::Seconds{n}); }},
+      {flops(), [](double n) { return sim::format(sim::Flops{n}); }},
+      {tokens(), [](double n) { return digits(n) + " tokens"; }},
+      {dollars(), money},
+      {joules(), energy},
+      {bytes() / seconds(), [](double n) { return sim::format(sim::BytesPerSecond{n}); }},
+      {bytes() / tokens(), [](double n) { return text_of_bytes(n) + " a token"; }},
+      {flops() / seconds(), [](double n) { return sim::format(sim::FlopsPerSecond{n}); }},
+      {flops() / bytes(), [](double n) { return digits(n) + " FLOP/byte"; }},
+      {flops() / tokens(), [](double n) { return sim::format(sim::Flops{n}) + " a token"; }},
+      {seconds() / tokens(), [](double n) { return sim::format(sim::Seconds{n}) + " a token"; }},
+      {tokens() / seconds(), [](double n) { return digits(n) + " tokens/s"; }},
+      {dollars() / tokens(), [](double n) { return money(n * 1e6) + " a million tokens"; }},
+      {dollars() / seconds(), [](double n) { return money(n * 3600) + " an hour"; }},
+      {joules() / seconds(), [](double n) { return digits(n) + " W"; }},
+      {joules() / tokens(), [](double n) { return digits(n) + " J a token"; }},
+  };
+  return kWritten;
+}
+
 }  // namespace
+
+bool Dimension::is_written() const {
+  return is_none() || std::ranges::find(written(), *this, &Written::dimension) != written().end();
+}
 
 std::string Dimension::name() const {
   if (is_none()) return "a number";
@@ -114,22 +150,8 @@ std::string text(const Value& value, Style style) {
     if (style == Style::count) return sim::format_count(std::llround(n));
     return digits(n);
   }
-  if (d == bytes()) return sim::format(sim::Bytes{std::llround(n)});
-  if (d == seconds()) return sim::format(sim::Seconds{n});
-  if (d == flops()) return sim::format(sim::Flops{n});
-  if (d == flops() / seconds()) return sim::format(sim::FlopsPerSecond{n});
-  if (d == bytes() / seconds()) return sim::format(sim::BytesPerSecond{n});
-  if (d == flops() / bytes()) return digits(n) + " FLOP/byte";
-  if (d == flops() / tokens()) return sim::format(sim::Flops{n}) + " a token";
-  if (d == bytes() / tokens()) return sim::format(sim::Bytes{std::llround(n)}) + " a token";
-  if (d == seconds() / tokens()) return sim::format(sim::Seconds{n}) + " a token";
-  if (d == tokens()) return digits(n) + " tokens";
-  if (d == tokens() / seconds()) return digits(n) + " tokens/s";
-  if (d == dollars()) return money(n);
-  if (d == dollars() / tokens()) return money(n * 1e6) + " a million tokens";
-  if (d == joules()) return energy(n);
-  if (d == joules() / seconds()) return digits(n) + " W";
-  if (d == joules() / tokens()) return digits(n) + " J a token";
+  for (const Written& one : written())
+    if (one.dimension == d) return one.text(n);
   return digits(n) + " " + d.name();
 }
 
@@ -142,6 +164,12 @@ std::optional<Value> unit_from_name(std::string_view name) {
 std::vector<std::string_view> unit_names() {
   std::vector<std::string_view> names;
   for (const auto& [word, value] : units()) names.push_back(word);
+  return names;
+}
+
+std::vector<std::string> dimension_names() {
+  std::vector<std::string> names;
+  for (const Written& one : written()) names.push_back(one.dimension.name());
   return names;
 }
 

@@ -23,6 +23,8 @@ struct Dimension {
   Dimension operator/(const Dimension& other) const { return combined(other, -1); }
   bool operator==(const Dimension&) const = default;
   bool is_none() const { return *this == Dimension{}; }
+  // Whether a lesson shows values of it: none and those of dimension_names(), but no tokens times seconds.
+  bool is_written() const;
   // "bytes", "FLOP/s", "a number".
   std::string name() const;
 
@@ -50,5 +52,6 @@ std::string text(const Value& value, Style style = Style::plain);
 // "GiB" is 2^30 bytes, "ms" a thousandth of a second, "k" a thousand; nullopt for other words.
 std::optional<Value> unit_from_name(std::string_view name);
 std::vector<std::string_view> unit_names();  // those that it knows
+std::vector<std::string> dimension_names();  // of values with a unit
 
 }  // namespace app::lesson

@@ -1,4 +1,5 @@
 // Lessons: expressions with units, what is wrong with a file, and every lesson that is shipped.
+#include <algorithm>
 #include <set>
 
 #include "app/gui/desktop.h"
@@ -131,7 +132,7 @@ TEST_CASE("what is wrong with a lesson is named with its line") {
   CHECK_THAT(refusal_of(":pannel memory"), contains("here.md:10: \":pannel\" is none of :answer"));
   CHECK_THAT(refusal_of(":ask How many?"), contains("here.md:10: the question has no :answer"));
   CHECK_THAT(refusal_of(":ask How many?\n:answer 3 s\n:choice 3\n:choice 4"),
-             contains("a choice is a number, the answer s"));
+             contains("here.md:12: the choice is a number, the answer s"));
   CHECK_THAT(refusal_of("##Then"), contains("here.md:10: a step begins with \"## \" and its title"));
   CHECK_THAT(refusal_of(":table mfu for workload.seq_len: 8192, 32,768"),
              contains("numbers have none: 8192, 32768"));
@@ -171,7 +172,7 @@ TEST_CASE(
   CHECK_THAT(problem_of(":set strategy.tensor_parallel=7\nIt is {mfu}."), contains("tensor_parallel"));
   CHECK_THAT(problem_of("It takes 30 % more."), contains("here.md:10: a figure without a source"));
   CHECK_THAT(problem_of(":ask Which?\n:answer layers\n:because It takes 30 % more."),
-             contains("here.md:10: a figure without a source"));
+             contains("here.md:12: a figure without a source"));
   CHECK(problem_of("It takes 30 % more [Korthikanti 2022, table 4].") == "nothing");
   // Without a desktop in the build there are no panels to know.
   if (!app::panel_names().empty()) CHECK_THAT(problem_of(":panel nowhere"), contains("is none of"));
@@ -186,10 +187,62 @@ TEST_CASE(
   CHECK_THAT(problem_of(":formula 3 * layers\n:ask How many?\n:answer layers * 3"),
              contains("here.md:10: the formula is the answer of the question in line 11"));
   CHECK(problem_of(":ask How many?\n:answer layers * 3\n:formula 3 * layers") == "nothing");
+  // So are the two lines of a table of which it is the ratio, and all choices in one column or curve.
+  const std::string doubled =
+      ":ask By which factor?\n:answer (six_n_causal @ workload.seq_len=16384) / (six_n_causal @ "
+      "workload.seq_len=8192)\n";
+  const std::string table = ":table six_n, six_n_causal for workload.seq_len: 8192, 16384\n";
+  CHECK_THAT(problem_of(table + doubled),
+             contains("here.md:10: the table is the answer of the question in line 11: it stands behind it"));
+  CHECK(problem_of(doubled + table) == "nothing");
+  CHECK(problem_of(":table six_n for workload.seq_len: 8192, 16384\n" + doubled) == "nothing");
+  const std::string least =
+      ":ask Which is shorter?\n:answer least\n:choice long = step_time @ workload.seq_len=8192\n"
+      ":choice short = step_time @ workload.seq_len=4096\n";
+  CHECK_THAT(problem_of(":plot step_time over workload.seq_len from 2k to 8k\n" + least),
+             contains("here.md:10: the plot is the answer of the question in line 11"));
+  CHECK(problem_of(":plot step_time over workload.seq_len from 1k to 4k\n" + least) == "nothing");
   // Its positions end at 1,024.
   CHECK_THAT(problem_of(":set model=gpt2-124m, workload.seq_len=1024\n:plot step_time over workload.seq_len "
                         "from 256 to 16k"),
              contains("here.md:11: of 7 values of workload.seq_len the scenario can have 3"));
+}
+
+TEST_CASE("what is wrong in a line of a paragraph or of a question is named at that line") {
+  CHECK_THAT(refusal_of("It has\n{layers} layers, and\n**many\nmore** and {layer} of them."),
+             contains("here.md:13: there is no quantity \"layer\""));
+  const auto problems_with = [](const std::string& lines) {
+    Predictions predictions;
+    return problems_of(lesson_with(lines), predictions);
+  };
+  const std::string impossible = "step_time @ strategy.zero_stage=seven";
+  for (const std::string& lines :
+       {"It has {layers}\nlayers, and {" + impossible + "}.", ":ask When?\n:answer " + impossible,
+        ":ask {layers}?\n:answer layers\n:because So {" + impossible + "}."}) {
+    INFO(lines);
+    const auto problems = problems_with(lines);
+    const std::string before = lines.substr(0, lines.find(impossible));
+    const auto line = 10 + std::ranges::count(before, '\n');
+    REQUIRE(problems.size() == 1);
+    CHECK_THAT(problems[0], Catch::Matchers::StartsWith("here.md:" + std::to_string(line) + ": "));
+  }
+  const auto of_choice = problems_with(":ask When?\n:answer 3 s\n:choice 9 s\n:choice late = " + impossible);
+  REQUIRE(of_choice.size() == 1);
+  CHECK_THAT(of_choice[0], Catch::Matchers::StartsWith("here.md:13: "));
+  CHECK_THAT(problems_with("It has {layers}\nlayers: 30 %\nmore.").at(0),
+             contains("here.md:11: a figure without a source"));
+}
+
+TEST_CASE("what no value is measured in is refused where it is written: seconds times tokens") {
+  CHECK_THAT(refusal_of("Fine.\n\n:ask How long?\n:answer step_time * tokens"),
+             contains("here.md:13: \"step_time * tokens\" comes to s x tokens; what is shown is a number, or "
+                      "in bytes, s, FLOP, tokens, dollars, joules, bytes/s"));
+  CHECK_THAT(refusal_of(":formula 1 / step_time"), contains("comes to 1/s"));
+  CHECK(refusal_of(":formula step_time * tokens / step_time") == "nothing");
+  for (const Quantity& quantity : quantities()) {
+    INFO(quantity.name);
+    CHECK(quantity.dimension.is_written());
+  }
 }
 
 TEST_CASE("a scenario that cannot be is said once, and not with every number and every step that has it") {

@@ -64,8 +64,9 @@ struct Writer {
   }
 
   std::string operator()(const lesson::ShownFormula& f) const {
-    return "<div class=\"formula\">" + escaped(f.words) + "<br>= " + escaped(f.numbers) +
-           (f.numbers == f.result ? "" : "<br>= <b>" + escaped(f.result) + "</b>") + "</div>\n";
+    return "<div class=\"formula\">" + escaped(f.words) +
+           (f.numbers.empty() ? "" : "<br>= " + escaped(f.numbers)) + "<br>= <b>" + escaped(f.result) +
+           "</b></div>\n";
   }
 
   std::string operator()(const lesson::ShownQuestion& q) const {
