@@ -11,6 +11,7 @@
 
 #include "app/gui/jobs/lesson_runs.h"
 #include "app/gui/panels/lessons_film.h"
+#include "app/gui/panels/lessons_progress.h"
 #include "app/gui/panels/lessons_series.h"
 #include "app/gui/panels/panels.h"
 #include "app/lesson/play.h"
@@ -30,24 +31,9 @@ struct LessonView {
   lesson::ShownStep shown;
 };
 
-// What was answered, kept between starts.
-struct LessonAnswer {
-  std::string text;  // a choice's number, or what was typed
-  bool locked = false;
-};
-struct LessonProgress {
-  std::map<std::string, std::size_t> steps;     // of a lesson: those that were seen
-  std::map<std::string, lesson::Tier> tiers;    // of a mission: the best that was reached
-  std::map<std::string, GrowthByName> growth;   // that was measured, by the series set
-  std::map<std::string, LessonAnswer> answers;  // "cost-of-a-step/0/2": lesson, step, block
-};
-// Of missions: a point for bronze, two for silver, three for gold.
-int score_of(const LessonProgress& progress);
-LessonProgress load_lesson_progress(const std::filesystem::path& directory);
-void save_lesson_progress(const LessonProgress& progress, const std::filesystem::path& directory);
-
 struct LessonsState {
   explicit LessonsState(const PanelTools& tools);
+  void add_commands(Commands& commands);
   // Reads what is new or was written since; a file that is wrong has its message in its place.
   void reload();
   void open_lesson(std::size_t index);
@@ -70,6 +56,7 @@ struct LessonsState {
   void add_folder(const std::filesystem::path& folder);  // beside presets/lessons
   const lesson::Lesson* open_now() const;                // null: the list is shown
 
+  // The lesson beside this one in its chapter.
   std::optional<std::size_t> neighbour(int direction) const;
 
   struct Entry {

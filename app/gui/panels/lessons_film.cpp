@@ -16,6 +16,7 @@ using lesson::FilmKind;
 
 constexpr double kSeconds = 10;             // that a film is played in, whatever it takes on the machine
 constexpr float kOfScreen = 0.28f;          // no higher: its button and its sentence stand below
+constexpr float kOfScreenNamed = 0.4f;      // but for rows with words in them, each as high as these
 constexpr double kWorthAName = .005;        // share of the peak that a part is named from
 constexpr float kStillToCome = 0.22f;       // how strong is what lies after the moment
 constexpr int kModel = lesson::kProposals;  // whose a token is that nobody proposed
@@ -51,6 +52,15 @@ float height_of(const Film& film) {
   return kCurve;
 }
 
+float height_on_screen(const Look& look, const Film& film) {
+  const float screen = ImGui::GetMainViewport()->Size.y;
+  const bool named = film.kind == FilmKind::experts || film.kind == FilmKind::pipeline;
+  const float rows =
+      named ? static_cast<float>(film.rows.size()) * text_size_of(look, TextRole::caption, "x").y : 0;
+  return std::min(look.px(height_of(film)),
+                  std::max(kOfScreen * screen, std::min(kOfScreenNamed * screen, rows)));
+}
+
 struct Canvas {
   ImDrawList* list;
   const Look& look;
@@ -73,14 +83,14 @@ struct Canvas {
                          from.y + height - 2 * inset};
       const ImU32 color = color_of(c(), span.of, film.holders, span.back);
       const bool runs = span.start <= now && now < span.end;
-      list->AddRectFilled(from, to, span.end <= now || runs ? color : with_alpha(color, kStillToCome),
-                          look.px(2));
+      const bool begun = span.end <= now || runs;
+      list->AddRectFilled(from, to, begun ? color : with_alpha(color, kStillToCome), look.px(2));
       if (runs) list->AddRect(from, to, c().text, look.px(2), 0, look.px(1.5f));
       const std::string number = span.of >= 0 ? std::to_string(span.of) : "";
       if (names && to.x - from.x > text_size_of(look, TextRole::caption, number).x + look.px(4) &&
           height > look.px(16))
-        draw_text(list, look, TextRole::caption, {(from.x + to.x) / 2, (from.y + to.y) / 2}, text_on(color),
-                  number, {.5f, .5f});
+        draw_text(list, look, TextRole::caption, {(from.x + to.x) / 2, (from.y + to.y) / 2},
+                  text_on(begun ? color : mix(color, c().panel, 1 - kStillToCome)), number, {.5f, .5f});
     }
   }
   void moment(float left, float right, float top, float bottom) const {
@@ -254,10 +264,18 @@ struct Canvas {
                    to = {away + width, y(span.row) + height * .36f};
       list->AddRectFilled(from, to, with_alpha(color, kStillToCome), look.px(2));
       list->AddRectFilled(from, {from.x + width * done, to.y}, color, look.px(2));
-      if (height > text_size_of(look, TextRole::caption, "x").y * .9f)
-        draw_text(list, look, TextRole::caption, {away + look.px(6), y(span.row)},
-                  done > .5f ? text_on(color) : c().text,
-                  fitted(look, TextRole::caption, span.name, width - look.px(10)), {0, .5f});
+      if (height <= text_size_of(look, TextRole::caption, "x").y * .9f) continue;
+      // Over what is done and over what is not, each part of the words in its own colour.
+      const std::string words = fitted(look, TextRole::caption, span.name, width - look.px(10));
+      const float until = from.x + width * done;
+      const auto part = [&](float left, float right, ImU32 ink) {
+        if (right <= left) return;
+        list->PushClipRect({left, least.y}, {right, most.y}, true);
+        draw_text(list, look, TextRole::caption, {away + look.px(6), y(span.row)}, ink, words, {0, .5f});
+        list->PopClipRect();
+      };
+      part(from.x, until, text_on(color));
+      part(until, to.x, c().text);
     }
     for (std::size_t i = 0; i < film.flights.size(); ++i) {
       const Film::Flight& flight = film.flights[i];
@@ -369,8 +387,7 @@ void draw_film_at(ImDrawList* list, const Look& look, const Film& film, double s
 bool draw_film(const Look& look, const Film& film, FilmPlayer& player) {
   const Palette& c = look.color();
   text(look, TextRole::title, c.text, film.title);
-  const float width = ImGui::GetContentRegionAvail().x,
-              height = std::min(look.px(height_of(film)), kOfScreen * ImGui::GetMainViewport()->Size.y);
+  const float width = ImGui::GetContentRegionAvail().x, height = height_on_screen(look, film);
   const ImVec2 least = ImGui::GetCursorScreenPos();
   draw_film_at(ImGui::GetWindowDrawList(), look, film, player.share, least,
                {least.x + width, least.y + height});

@@ -1,0 +1,12 @@
+// The blocks of a step as the panel shows them: words, formulas, questions, plots, measurements, moving
+// pictures.
+#pragma once
+#include "app/gui/panels/lessons.h"
+
+namespace app::gui {
+
+// What stands behind a question shows when that is answered. True: one waits for its answer.
+bool draw_blocks(const ContextWith<LessonsState>& context, const Look& look, const lesson::Lesson& lesson,
+                 const LessonView& view);
+
+}  // namespace app::gui
