@@ -272,10 +272,10 @@ Style style_of(const Node& node) {
 }
 
 // Binds tighter the higher it is.
-constexpr int kOfProducts = 2;
+constexpr int kOfProducts = 2, kOfOperands = 4;
 int rank_of(const Node& node) {
   if (node.kind == Node::Kind::change) return 0;
-  if (node.kind != Node::Kind::binary) return 4;
+  if (node.kind != Node::Kind::binary) return kOfOperands;
   if (node.operation == '^') return 3;
   if (node.operation == '*' || node.operation == '/') return kOfProducts;
   return node.operation == '+' || node.operation == '-' ? 1 : 0;
@@ -316,7 +316,7 @@ std::string write(const Node& node, const Situation* situation) {
     const Node& shown = situation && child.kind == Node::Kind::change ? *child.left : child;
     // Nor does a unit's "/s" look like one more division.
     const bool confused =
-        rank == kOfProducts && rank_of(shown) > rank && words.find('/') != std::string::npos;
+        rank == kOfProducts && rank_of(shown) == kOfOperands && words.find('/') != std::string::npos;
     return rank_of(shown) < least || confused ? std::string("(").append(words).append(")") : words;
   };
   // a - (b - c) and a / (b / c) keep their parentheses.

@@ -233,6 +233,11 @@ TEST_CASE("what is wrong in a line of a paragraph or of a question is named at t
              contains("here.md:11: a figure without a source"));
 }
 
+TEST_CASE("in a formula a unit over a unit does not look like one more division") {
+  CHECK(Expression("15T tokens / tokens_per_second").in_words() == "15T tokens / (tokens/s)");
+  CHECK(Expression("200M tokens / 3^(1/0.21)").in_words() == "200M tokens / 3^(1 / 0.21)");
+}
+
 TEST_CASE("what no value is measured in is refused where it is written: seconds times tokens") {
   CHECK_THAT(refusal_of("Fine.\n\n:ask How long?\n:answer step_time * tokens"),
              contains("here.md:13: \"step_time * tokens\" comes to s x tokens; what is shown is a number, or "
