@@ -173,6 +173,15 @@ void draw_body(const PanelEntry& entry, Panel& panel, const PanelContext& contex
   if (entry.of_prediction && !context.disagreement.empty()) grey_out(body);
 }
 
+// Its tab, too: ImGui selects that of the window with the focus alone, which another may have in this frame.
+void bring_to_front(const std::string& name) {
+  ImGui::SetWindowFocus(name.c_str());
+  const ImGuiWindow* const window = ImGui::FindWindowByName(name.c_str());
+  if (!window || !window->DockNode) return;
+  window->DockNode->SelectedTabId = window->TabId;
+  if (window->DockNode->TabBar) window->DockNode->TabBar->NextSelectedTabId = window->TabId;
+}
+
 }  // namespace
 
 void PanelWindows::make(const PanelTools& tools) {
@@ -196,7 +205,7 @@ void PanelWindows::add_commands(Commands& commands, View& view) {
                       [this, &view, panel] {
                         closed_.erase(panel->id);
                         view.maximised.clear();
-                        ImGui::SetWindowFocus(window_name(*panel).c_str());
+                        bring_to_front(window_name(*panel));
                       },
                   .shortcut = digit,
                   .detail = [panel] { return std::string(panel->teaches); }});

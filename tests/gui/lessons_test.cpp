@@ -252,7 +252,7 @@ TEST_CASE(
     return -1.0f;
   };
   desktop.frames(4);
-  REQUIRE(scrolled() == 0);
+  REQUIRE(scrolled() <= 0);
   desktop.press(ImGuiKey_Enter);
   desktop.frames(8);
   CHECK(scrolled() > 0);

@@ -386,7 +386,7 @@ void draw_film_at(ImDrawList* list, const Look& look, const Film& film, double s
 
 bool draw_film(const Look& look, const Film& film, FilmPlayer& player) {
   const Palette& c = look.color();
-  text(look, TextRole::title, c.text, film.title);
+  text_wrapped(look, TextRole::title, c.text, film.title);
   const float width = ImGui::GetContentRegionAvail().x, height = height_on_screen(look, film);
   const ImVec2 least = ImGui::GetCursorScreenPos();
   draw_film_at(ImGui::GetWindowDrawList(), look, film, player.share, least,

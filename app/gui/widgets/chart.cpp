@@ -9,6 +9,7 @@ namespace app::gui {
 namespace {
 
 constexpr double kMargin = 1.06;                     // of an axis beyond what is shown
+constexpr int kMostTicks = 12;                       // that are tried, to have two
 constexpr float kBetweenTicks = 90;                  // points, of the axis below
 constexpr float kLeftOfPlot = 70, kRightOfPlot = 8;  // points, at least
 
@@ -49,10 +50,10 @@ void Chart::set_up(ImAxis axis, const ChartAxis& of, float wanted) {
   const int count = std::max(2, static_cast<int>(wanted));
   std::vector<double> places =
       of.logarithmic ? decade_ticks(low, high, count) : round_ticks(low, high, count);
-  // Within a decade there may be none.
+  // Within a decade there may be none, and of a low plot the first alone: one says nothing of the others.
   const auto seen = [&](double place) { return place >= low && place <= high; };
-  if (of.logarithmic && std::count_if(places.begin(), places.end(), seen) < 2)
-    places = round_ticks(low, high, count);
+  for (int more = count; std::ranges::count_if(places, seen) < 2 && more <= kMostTicks; ++more)
+    places = round_ticks(low, high, more);
   // What is written below a tick near the right end would be cut off.
   const float width = wanted * look_.px(kBetweenTicks) - look_.px(kLeftOfPlot);
   const auto share = [&](double place) {
