@@ -1,8 +1,14 @@
 #include "runtime/gpu_calibration.h"
 
+#include <span>
+#include <system_error>
+
 #include "runtime/calibrate.h"
 #include "runtime/formats/atomic_file.h"
+#include "runtime/formats/set_aside.h"
 #include "runtime/this_machine.h"
+#include "sim/file_text.h"
+#include "sim/preset_error.h"
 
 namespace runtime {
 
@@ -10,6 +16,16 @@ namespace {
 
 std::string file_name(const std::string& hardware) {
   return "gpu-" + hardware + ".json";
+}
+
+std::string refit_name(const std::string& hardware) {
+  return "refit-" + hardware + ".json";
+}
+
+void write(const std::filesystem::path& path, const std::string& json) {
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(json)));
+  file.commit();
 }
 
 }  // namespace
@@ -28,11 +44,36 @@ sim::Calibration calibrate_this_gpu(const DeviceChoice& choice, const sim::Hardw
                                     const EventSink& sink, std::stop_token stop) {
   sim::Calibration calibration = calibrate_gpu(choice, hardware, sink, stop);
   if (stop.stop_requested()) return calibration;  // partial: not worth keeping
-  const std::string json = sim::to_json(calibration);
-  AtomicFile file(gpu_calibration_file(hardware.name));
-  file.write(std::as_bytes(std::span(json)));
-  file.commit();
+  write(gpu_calibration_file(hardware.name), sim::to_json(calibration));
   return calibration;
+}
+
+std::optional<sim::Refit> cached_refit(const std::string& hardware) {
+  const std::optional<std::filesystem::path> directory = cache_directory();
+  if (!directory) return std::nullopt;
+  const std::filesystem::path file = *directory / refit_name(hardware);
+  constexpr std::string_view kInstead = "the calibration holds as it ships until it is refitted again";
+  try {
+    if (const std::optional<std::string> text = sim::file_text(file))
+      return sim::refit_from_json(*text, file.string());
+  } catch (const sim::PresetError& error) {
+    set_aside(file, error.what(), kInstead);
+  } catch (const std::system_error& error) {  // a disk that fails
+    set_aside(file, error.what(), kInstead);
+  }
+  return std::nullopt;
+}
+
+std::filesystem::path keep_refit(const sim::Refit& refit) {
+  const std::filesystem::path file = writable_cache_directory() / refit_name(refit.hardware);
+  write(file, sim::to_json(refit));
+  return file;
+}
+
+void forget_refit(const std::string& hardware) {
+  std::error_code none;  // it is not there
+  if (const auto directory = cache_directory())
+    std::filesystem::remove(*directory / refit_name(hardware), none);
 }
 
 }  // namespace runtime

@@ -1,4 +1,5 @@
-// Calibrations of this machine's GPUs, measured here and kept; they go before those that ship as presets.
+// Calibrations of GPUs that are kept for this user, and go before those that ship as presets: measured on
+// this machine's, or a preset's own refitted to a table of measurements.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "runtime/devices.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
+#include "sim/cost/refit.h"
 
 namespace runtime {
 
@@ -18,5 +20,13 @@ std::optional<sim::Calibration> cached_gpu_calibration(const std::string& hardwa
 // Measures the GPU (calibrate.h) and keeps the result. Throws NoDevice where it cannot be used.
 sim::Calibration calibrate_this_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
                                     const EventSink& sink, std::stop_token stop);
+
+// The refit of a hardware preset's calibration that is kept; nothing where none is. A file that cannot be
+// read is set aside with a sentence.
+std::optional<sim::Refit> cached_refit(const std::string& hardware);
+// In place of the one before; says where. Throws InputError where it cannot be written.
+std::filesystem::path keep_refit(const sim::Refit& refit);
+// The preset's calibration as it ships holds again.
+void forget_refit(const std::string& hardware);
 
 }  // namespace runtime

@@ -15,8 +15,11 @@
 #include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
 #include "runtime/gpu_calibration.h"
+#include "runtime/measured.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
+#include "sim/scenario/preset.h"
+#include "sim/validate/refit_rows.h"
 
 namespace app::cli {
 
@@ -24,6 +27,7 @@ namespace {
 
 struct CalibrateFlags {
   std::optional<std::string> device;
+  std::optional<std::string> refit, hardware;
   int threads = 0;
   std::optional<int> ranks;
   EventFlags events;
@@ -110,7 +114,38 @@ ExitCode calibrate_ranks(const CalibrateFlags& flags) {
   });
 }
 
+std::string refit_text(const sim::Refit& refit) {
+  using Align = TextTable::Align;
+  TextTable table{
+      {{"table", Align::left}, {"software", Align::left}, {"rows"}, {"factor"}, {"off by"}, {"now"}}, {}};
+  for (const sim::TableShift& shift : refit.shifts)
+    table.rows.push_back({shift.what, shift.software, fmt::format("{}", shift.rows),
+                          fmt::format("{:.3f}", shift.factor), sim::format_percent(shift.median_before),
+                          sim::format_percent(shift.median)});
+  return table.text() + "\n  \"now\": each row predicted by the factor of all others, in the median.\n";
+}
+
+// Of a preset whose GPU others measured: its tables set to rows of the user's own.
+ExitCode calibrate_preset(const CalibrateFlags& flags) {
+  if (!flags.hardware) throw UsageError("--refit needs --hardware: the preset that the rows are of");
+  const InterruptSignals interrupt;
+  const std::string& file = *flags.refit;
+  const sim::Hardware hardware = sim::load_hardware_preset(*flags.hardware);
+  const sim::Refit refit =
+      sim::refit(sim::csv_from_text(read_file(file), file), std::filesystem::path(file).filename().string(),
+                 hardware.name, runtime::utc_now(), [&](std::size_t) { return !interrupt.arrived(); });
+  if (interrupt.arrived()) return ExitCode::interrupted;
+  const std::filesystem::path kept = runtime::keep_refit(refit);
+  fmt::print("{}", flags.format == Format::json ? sim::to_json(refit) : refit_text(refit));
+  EventOutput(flags.events)
+      .progress()
+      .note("kept in " + kept.string() + "; without that file it is as it ships");
+  return ExitCode::fine;
+}
+
 ExitCode calibrate(const CalibrateFlags& flags) {
+  if (flags.refit) return calibrate_preset(flags);
+  if (flags.hardware) throw UsageError("--hardware goes with --refit; --device says what is measured");
   if (flags.ranks) return calibrate_ranks(flags);
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
@@ -139,13 +174,19 @@ void add_calibrate(CLI::App& program, Invocation& invocation) {
   CLI::App* command = program.add_subcommand(
       "calibrate", describe("Measure what this machine's kernels reach; predictions for it then use that.",
                             {"ridgepoint calibrate", "ridgepoint calibrate --threads 1 --format json",
-                             "ridgepoint calibrate --ranks 2", "ridgepoint calibrate --device cuda"}));
+                             "ridgepoint calibrate --ranks 2", "ridgepoint calibrate --device cuda",
+                             "ridgepoint calibrate --hardware h100-sxm --refit measured.csv"}));
   command->add_option("--device", flags->device, "cpu (default), or cuda: the first GPU, cuda:1 the second")
       ->type_name("cpu|cuda|cuda:N");
   command->add_option("--threads", flags->threads, "0: all cores")->capture_default_str();
   command->add_option(
       "--ranks", flags->ranks,
       "as it is for each of so many ranks on their shares of the cores, and their collectives");
+  command
+      ->add_option("--refit", flags->refit,
+                   "set a preset's tables to measurements of your own: kernels, products or collectives")
+      ->type_name("TABLE.csv");
+  command->add_option("--hardware", flags->hardware, "the preset that --refit is of")->type_name("NAME");
   flags->events.add_to(*command);
   add_format(*command, flags->format, {Format::text, Format::json});
   command->callback([flags, &invocation] {

@@ -21,6 +21,7 @@
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
+#include "sim/cost/refit.h"
 #include "sim/foreign_text.h"
 #include "sim/plan/legality.h"
 #include "sim/scenario/expert_division.h"
@@ -492,11 +493,23 @@ std::optional<sim::Calibration> first_of(const std::string& gpu, const Sources&.
   return found;
 }
 
+// As it ships, or as the user has refitted it.
+std::optional<sim::Calibration> published_calibration(const std::string& hardware) {
+  std::optional<sim::Calibration> calibration = sim::load_calibration_preset(hardware);
+  if (!calibration || !calibration->gpu) return calibration;
+  if (const std::optional<sim::Refit> refit = runtime::cached_refit(hardware)) {
+    sim::apply(*refit, *calibration->gpu);
+    calibration->software += ", refitted to " + refit->rows_of;
+    calibration->date = refit->date;
+  }
+  return calibration;
+}
+
 }  // namespace
 
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
   if (hardware.name != kThisMachine)
-    return first_of(hardware.name, runtime::cached_gpu_calibration, sim::load_calibration_preset);
+    return first_of(hardware.name, runtime::cached_gpu_calibration, published_calibration);
   if (hardware.devices_per_node > 1)
     if (auto of_ranks = runtime::cached_machine_of_ranks(hardware.devices_per_node);
         of_ranks && is_hardware_of(*of_ranks, hardware))

@@ -68,6 +68,7 @@ double distance_to_axis(const RatioGrid& grid, std::size_t axis, double value) {
 struct Choice {
   const KernelTable* table = nullptr;
   int likeness = -1;
+  std::size_t index = 0;  // of the table
 };
 
 Choice choose(const GpuCalibration& gpu, MeasuredKernel kernel, DType dtype, std::string_view software,
@@ -80,7 +81,7 @@ Choice choose(const GpuCalibration& gpu, MeasuredKernel kernel, DType dtype, std
     if (table.only_where_named && like < 2) continue;
     const double distance = axis < table.grid.axes().size() ? distance_to_axis(table.grid, axis, value) : 0;
     if (!best.table || like > best.likeness || (like == best.likeness && distance < best_distance)) {
-      best = {&table, like};
+      best = {&table, like, static_cast<std::size_t>(&table - gpu.kernels.data())};
       best_distance = distance;
     }
   }
@@ -100,8 +101,10 @@ MeasuredTime read(const Choice& choice, Seconds analytic, const RatioGrid::Point
                                       : Fit::between_shapes;
   const double wider =
       reading.on_node ? 1 : table.between_nodes_factor * (reading.inside ? 1 : kBetweenSizes);
-  return with_band(analytic * std::exp(reading.log_ratio), table.bands, wider,
-                   choice.likeness < 2 ? other : 0, fit);
+  MeasuredTime time = with_band(analytic * (table.factor * std::exp(reading.log_ratio)), table.bands, wider,
+                                choice.likeness < 2 ? other : 0, fit);
+  time.table = choice.index;
+  return time;
 }
 
 double pairs(const AttentionShape& s) {
@@ -128,7 +131,7 @@ Seconds curve_time(const CollectiveCurve& curve, double bytes, RatioGrid::Readin
   const double moved = bus_factor(curve.operation, curve.ranks) * bytes;
   const Seconds t = curve.latency + Seconds{moved / curve.bus.value + curve.ramp * std::sqrt(moved)};
   reading = curve.grid.at({bytes});
-  return t * std::exp(reading.log_ratio);
+  return t * (curve.factor * std::exp(reading.log_ratio));
 }
 
 struct CurvesAround {
@@ -237,8 +240,11 @@ std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Har
     const Fit fit = curves.likeness < 2    ? Fit::other_software
                     : exact && low.on_node ? Fit::measured_shape
                                            : Fit::between_shapes;
-    return with_band(t, curves.below->bands, exact && low.inside ? 1 : kBetweenSizes,
-                     curves.likeness < 2 ? kOtherCollective : 0, fit);
+    MeasuredTime time = with_band(t, curves.below->bands, exact && low.inside ? 1 : kBetweenSizes,
+                                  curves.likeness < 2 ? kOtherCollective : 0, fit);
+    if (exact)
+      time.table = gpu.kernels.size() + static_cast<std::size_t>(curves.below - gpu.collectives.data());
+    return time;
   }
   if (one_node || hardware.network_link.value <= 0) return std::nullopt;
   // A ring inside the node reaches what the largest group there does.

@@ -47,6 +47,7 @@ struct KernelTable {
   double between_nodes_factor = 1;
   std::vector<ErrorBand> bands;
   RatioGrid grid;
+  double factor = 1;  // on what the grid says: of a refit (cost/refit.h)
 };
 
 struct CollectiveCurve {
@@ -57,7 +58,8 @@ struct CollectiveCurve {
   BytesPerSecond bus;  // B
   double ramp = 0;     // c, seconds per square root of a byte
   std::vector<ErrorBand> bands;
-  RatioGrid grid;  // {bytes}
+  RatioGrid grid;     // {bytes}
+  double factor = 1;  // as a table's
 };
 
 struct GpuCalibration {
@@ -71,6 +73,9 @@ enum class Fit { measured_shape, between_shapes, other_software, formula };  // 
 struct MeasuredTime {
   Seconds seconds, low, high;  // 90 % band
   Fit fit{};
+  // The one table that it was read from, counted as published_fits() (cost/fits.h) lists them: kernels, then
+  // collectives.
+  std::optional<std::size_t> table{};
 };
 
 struct ProductShape {

@@ -40,12 +40,19 @@ DType dtype_of(std::string_view column, std::string_view text) {
 }
 
 Prediction as_time(std::string_view column, const MeasuredTime& time, double seconds_of_unit) {
-  return {column, time.seconds.value / seconds_of_unit, time.low.value / seconds_of_unit,
-          time.high.value / seconds_of_unit};
+  return {.column = column,
+          .value = time.seconds.value / seconds_of_unit,
+          .low = time.low.value / seconds_of_unit,
+          .high = time.high.value / seconds_of_unit,
+          .table = time.table};
 }
 
 Prediction as_rate(std::string_view column, const MeasuredTime& time, double amount) {
-  return {column, amount / time.seconds.value, amount / time.high.value, amount / time.low.value};
+  return {.column = column,
+          .value = amount / time.seconds.value,
+          .low = amount / time.high.value,
+          .high = amount / time.low.value,
+          .table = time.table};
 }
 
 }  // namespace sim

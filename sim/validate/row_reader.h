@@ -1,6 +1,8 @@
 // The kinds of tables that can be predicted, one file each: which columns make the kind, and what a row is
 // predicted to be.
 #pragma once
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +15,7 @@ struct Prediction {
   std::string_view column;              // a measured one
   double value = 0, low = 0, high = 0;  // 90 % band
   std::string_view words{};             // instead of a number: an outcome
+  std::optional<std::size_t> table{};   // of the hardware's calibration, as MeasuredTime has it
 };
 
 struct RowReader {

@@ -5,6 +5,7 @@
 
 #include "app/cli/scenario_flags.h"
 #include "app/gui/jobs/child_process.h"
+#include "runtime/gpu_calibration.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
 #include "sim/report/events.h"
@@ -49,12 +50,33 @@ Calibrations::Calibrations(Studies& studies, std::string executable, std::functi
 void Calibrations::read_this_machine() {
   here_ = nullptr;
   known_.clear();
+  refits_.clear();
   try {
     if (auto calibration = runtime::cached_this_machine())
       here_ = std::make_shared<const sim::Calibration>(std::move(*calibration));
   } catch (const std::exception& error) {
     say_(error.what());
   }
+}
+
+std::shared_ptr<const sim::Refit> Calibrations::refit_of(const std::string& hardware) {
+  const auto [known, is_new] = refits_.try_emplace(hardware);
+  if (is_new)
+    if (auto refit = runtime::cached_refit(hardware))
+      known->second = std::make_shared<const sim::Refit>(std::move(*refit));
+  return known->second;
+}
+
+void Calibrations::keep(const sim::Refit& refit) {
+  try {
+    runtime::keep_refit(refit);
+  } catch (const std::exception& error) {
+    say_(error.what());
+  }
+}
+
+void Calibrations::forget_refit(const std::string& hardware) {
+  runtime::forget_refit(hardware);
 }
 
 bool Calibrations::take_over() {

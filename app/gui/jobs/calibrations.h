@@ -3,13 +3,16 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "app/gui/jobs/study.h"
 #include "sim/cost/calibration.h"
+#include "sim/cost/refit.h"
 
 namespace app::gui {
 
@@ -22,6 +25,12 @@ class Calibrations {
   std::shared_ptr<const sim::Calibration> of(const sim::Hardware& hardware);
   const sim::Calibration* this_machine() const { return here_.get(); }
   std::shared_ptr<const sim::Calibration> of_this_machine() const { return here_; }
+
+  // The refit of a preset that is kept (runtime/gpu_calibration.h), until the files change.
+  std::shared_ptr<const sim::Refit> refit_of(const std::string& hardware);
+  // Keeps one, or forgets it: known at the next frame.
+  void keep(const sim::Refit& refit);
+  void forget_refit(const std::string& hardware);
 
   // Measures this machine, in a process of its own.
   void measure() { measuring_.ask(++measurements_); }
@@ -39,6 +48,7 @@ class Calibrations {
   std::shared_ptr<const sim::Calibration> here_;
   // As they were asked for; null where there is none.
   std::vector<std::pair<sim::Hardware, std::shared_ptr<const sim::Calibration>>> known_;
+  std::map<std::string, std::shared_ptr<const sim::Refit>> refits_;
 };
 
 }  // namespace app::gui

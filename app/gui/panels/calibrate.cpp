@@ -1,6 +1,9 @@
-// How well what was measured is known: the fits of this machine and of every preset with their residuals, and
-// the measurements that the selected operation's time rests on.
+// How well what was measured is known: the fits of this machine and of every preset with their residuals,
+// presets refitted to a user's own measurements, and those that the selected operation's time rests on.
 #include "app/gui/panels/calibrate.h"
+
+#include <imgui.h>
+#include <misc/cpp/imgui_stdlib.h>
 
 #include <algorithm>
 #include <array>
@@ -14,14 +17,28 @@
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
+#include "runtime/gpu_calibration.h"
 #include "runtime/machine_probe.h"
+#include "runtime/measured.h"
+#include "sim/cost/calibration_preset.h"
+#include "sim/file_text.h"
 #include "sim/format.h"
 #include "sim/report/report.h"
+#include "sim/validate/refit_rows.h"
 
 namespace app::gui {
 namespace {
 
 using Context = ContextWith<CalibrateState>;
+
+// What a calibration's own samples are fitted by, beneath what the view has.
+void add_samples(const sim::Calibration& calibration, FitsView& view) {
+  for (sim::FittedRows& fit : sim::fits_of(calibration)) view.fits.push_back(std::move(fit));
+  for (const sim::HeldOut& one : sim::held_out(calibration))
+    view.points.push_back(
+        {std::string(sim::name(one.sample->kind)) + ", " + std::string(sim::name(one.sample->dtype)),
+         sim::shape_text(*one.sample), one.sample->median.value, one.predicted.value});
+}
 
 FitsView fits_view(const FitsQuestion& question) {
   FitsView view;
@@ -34,14 +51,22 @@ FitsView fits_view(const FitsQuestion& question) {
                                        [&](const FittedBand& band) { return band.kernel == kernel; });
         if (!known && view.bands.size() < kPins) view.bands.push_back({kernel, table.bands});
       }
+    // This program's own kernels on it: of this machine's GPU, or as they ship.
+    auto own = runtime::cached_gpu_calibration(question.hardware);
+    if (!own) own = sim::load_measured_preset(question.hardware);
+    if (own) add_samples(*own, view);
     return view;
   }
-  view.fits = sim::fits_of(*question.here);
-  for (const sim::HeldOut& one : sim::held_out(*question.here))
-    view.points.push_back(
-        {std::string(sim::name(one.sample->kind)) + ", " + std::string(sim::name(one.sample->dtype)),
-         sim::shape_text(*one.sample), one.sample->median.value, one.predicted.value});
+  add_samples(*question.here, view);
   return view;
+}
+
+sim::Refit refit(const RefitQuestion& question, const Study<RefitQuestion, sim::Refit>::Course& course) {
+  const std::optional<std::string> text = sim::file_text(question.rows);
+  if (!text) throw sim::PresetError(question.rows.string() + " cannot be read: is the path right?");
+  const sim::CsvTable table = sim::csv_from_text(*text, question.rows.string());
+  return sim::refit(table, question.rows.filename().string(), question.hardware, runtime::utc_now(),
+                    [&](std::size_t) { return !course.stopped(); });
 }
 
 std::optional<sim::PriceTrace> trace(const TraceQuestion& question) {
@@ -65,6 +90,70 @@ std::string optional_percent(const std::optional<double>& share) {
   return share ? sim::format_percent(*share) : "";
 }
 
+// The refit that is seen: the one that was just made, else the one that is kept; null where there is none.
+const sim::Refit* shown_refit(const Context& context) {
+  const CalibrateState& state = context.state;
+  if (state.tried && state.refit.result() && state.refit.request().hardware == shown_hardware(context))
+    return state.refit.result();
+  return state.calibrations.refit_of(shown_hardware(context)).get();
+}
+
+// "x1.08: 12.4 % to 3.1 %"; of a table that stays as it is its error; of one that no row is of nothing.
+std::string shift_text(const sim::Refit& refit, const sim::FittedRows& fit) {
+  for (const sim::TableShift& shift : refit.shifts)
+    if (shift.what == fit.what && shift.software == fit.software) {
+      const std::string before = sim::format_percent(shift.median_before);
+      if (shift.factor == 1) return before + ", as it is";
+      return "x" + significant(shift.factor) + ": " + before + " to " + sim::format_percent(shift.median);
+    }
+  return "";
+}
+
+std::string refit_sentence(const sim::Refit& refit) {
+  std::int64_t rows = 0, moved = 0;
+  for (const sim::TableShift& shift : refit.shifts) {
+    rows += shift.rows;
+    moved += shift.factor != 1;
+  }
+  if (moved == 0)
+    return refit.rows_of + ": held out, its " + sim::format_count(rows) +
+           " rows are predicted no better by a factor on their tables.";
+  return refit.rows_of + ": " + sim::format_count(moved) + (moved == 1 ? " table" : " tables") +
+         " refitted to " + sim::format_count(rows) + " rows.";
+}
+
+// A preset's tables set to a table of measurements of the user's own: tried, then kept or not.
+void draw_refit(const Context& context) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  CalibrateState& state = context.state;
+  const std::string& shown = shown_hardware(context);
+  const float button = look.px(64), room = ImGui::GetContentRegionAvail().x;
+  ImGui::SetNextItemWidth(std::min(look.px(420), room - button - look.px(4)));
+  const bool entered = ImGui::InputTextWithHint("##rows", "your measurements of it, FILE.csv", &state.rows,
+                                                ImGuiInputTextFlags_EnterReturnsTrue);
+  ImGui::SameLine(0, look.px(4));
+  if ((ImGui::Button("Refit", {button, 0}) || entered) && !state.rows.empty()) {
+    state.refit.ask({shown, state.rows, ++state.attempts});
+    state.tried = true;
+  }
+  const StudyProgress& progress = state.refit.progress();
+  if (state.tried && progress.running) return text(look, TextRole::caption, c.mute, "Refitting");
+  if (state.tried && !progress.failure.empty())
+    return text_wrapped(look, TextRole::caption, c.warn, progress.failure);
+  const sim::Refit* const refit = shown_refit(context);
+  if (!refit) return;
+  const bool is_new = state.tried && refit == state.refit.result();
+  if (is_new && primary_button(look, "Use it", c.predicted)) {
+    state.calibrations.keep(*refit);
+    state.tried = false;
+  } else if (!is_new && ImGui::Button("As shipped")) {
+    state.calibrations.forget_refit(shown);
+  }
+  ImGui::SameLine(0, look.px(8));
+  text_wrapped(look, TextRole::caption, is_new ? c.text : c.measured, refit_sentence(*refit));
+}
+
 void draw_head(const Context& context) {
   const Look& look = context.look;
   CalibrateState& state = context.state;
@@ -74,7 +163,12 @@ void draw_head(const Context& context) {
       if (ImGui::Selectable(name.c_str(), name == shown)) state.hardware = name;
     end_picker();
   }
-  if (shown != sim::kThisMachine) return;
+  if (shown != sim::kThisMachine) {
+    const bool has_tables =
+        state.fits.result() && !state.fits.result()->bands.empty() && state.fits.request().hardware == shown;
+    if (has_tables) draw_refit(context);
+    return;
+  }
   ImGui::SameLine(0, look.px(8));
   if (context.measuring.running) {
     ImGui::AlignTextToFramePadding();
@@ -96,8 +190,10 @@ void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {
                             "sim/cost/efficiency.cpp.");
   double worst = 0;
   for (const sim::FittedRows& fit : view.fits) worst = std::max(worst, fit.p90);
-  const std::vector<Droppable> others = {
+  const sim::Refit* const refit = shown_refit(context);
+  std::vector<Droppable> others = {
       {look.px(150), 1}, {look.px(64), 3}, {look.px(64), 5}, {look.px(64), 4}, {look.px(84), 0}};
+  if (refit) others.push_back({look.px(160), 6});
   // A bar that is full stands for an error as large as the time itself.
   worst = std::min(worst, 1.0);
   std::vector<bool> shows = columns_beside(look.px(170), others, size.x);
@@ -110,16 +206,17 @@ void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {
   constexpr ImGuiTableFlags kFlags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
   if (!ImGui::BeginTable("fits", columns, kFlags, size)) return;
-  constexpr std::array<const char*, 5> kNames = {"software", "rows", "median", "90 %", "in its band"};
+  constexpr std::array<const char*, 6> kNames = {"software", "rows",        "median",
+                                                 "90 %",     "in its band", "your rows"};
   ImGui::TableSetupScrollFreeze(0, 1);
   ImGui::TableSetupColumn("fit", ImGuiTableColumnFlags_WidthStretch);
-  for (std::size_t i = 0; i < kNames.size(); ++i)
+  for (std::size_t i = 0; i < shows.size(); ++i)
     if (shows[i])
       ImGui::TableSetupColumn(kNames[i], ImGuiTableColumnFlags_WidthFixed, others[i].width - look.px(16));
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   ImGui::TableNextColumn();
   text(look, TextRole::caption, c.dim, "measured together");
-  for (std::size_t i = 0; i < kNames.size(); ++i)
+  for (std::size_t i = 0; i < shows.size(); ++i)
     if (shows[i]) {
       ImGui::TableNextColumn();
       (i == 0 ? text : text_right)(look, TextRole::caption, c.dim, kNames[i]);
@@ -143,16 +240,23 @@ void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {
       if (ImGui::IsItemHovered())
         ImGui::SetTooltip("%s\n%s%s%s", fit.what.c_str(), fit.source.c_str(),
                           fit.hardware.empty() ? "" : "\nmeasured on ", fit.hardware.c_str());
-      const std::array<std::string, 5> cells = {fit.software, fit.rows > 0 ? sim::format_count(fit.rows) : "",
-                                                error_text(fit.median), error_text(fit.p90),
-                                                optional_percent(fit.inside_band)};
-      for (std::size_t k = 0; k < cells.size(); ++k) {
+      const std::array<std::string, 6> cells = {fit.software,
+                                                fit.rows > 0 ? sim::format_count(fit.rows) : "",
+                                                error_text(fit.median),
+                                                error_text(fit.p90),
+                                                optional_percent(fit.inside_band),
+                                                refit ? shift_text(*refit, fit) : ""};
+      for (std::size_t k = 0; k < shows.size(); ++k) {
         if (!shows[k]) continue;
         ImGui::TableNextColumn();
         if (k == 0)
           text_fitted(look, TextRole::caption, c.dim, cells[k], ImGui::GetContentRegionAvail().x);
         else
-          text_right(look, TextRole::number, k == 2 || k == 3 ? c.predicted : c.dim, cells[k]);
+          text_right(look, TextRole::number,
+                     k == 2 || k == 3 ? c.predicted
+                     : k == 5         ? c.measured
+                                      : c.dim,
+                     cells[k]);
       }
     }
   ImGui::EndTable();
@@ -353,6 +457,19 @@ std::vector<Figure> figures(const Context& context) {
     table.rows.push_back({fit.what, fit.software, static_cast<double>(fit.rows), fit.median, fit.p90,
                           fit.inside_band ? Cell(*fit.inside_band) : Cell(), fit.source});
   std::vector<Figure> all = {{"Fits of " + study.request().hardware, std::move(table)}};
+  if (const sim::Refit* const refit = shown_refit(context)) {
+    FigureTable shifts{{{"refitted"},
+                        {"software"},
+                        {"rows", Measure::count},
+                        {"factor"},
+                        {"median error as shipped", Measure::share},
+                        {"median error, held out", Measure::share}},
+                       {}};
+    for (const sim::TableShift& shift : refit->shifts)
+      shifts.rows.push_back({shift.what, shift.software, static_cast<double>(shift.rows),
+                             significant(shift.factor), shift.median_before, shift.median});
+    all.push_back({"Refit to " + refit->rows_of, std::move(shifts)});
+  }
   const Palette& c = context.look.color();
   if (!study.result()->points.empty()) {
     FigureCurve dots{"kernels", c.measured, Mark::dots, {}};
@@ -375,7 +492,9 @@ CalibrateState::CalibrateState(const PanelTools& tools)
       fits(tools.studies.add<FitsQuestion, FitsView>(
           [](const FitsQuestion& question, const auto&) { return fits_view(question); })),
       trace(tools.studies.add<TraceQuestion, std::optional<sim::PriceTrace>>(
-          [](const TraceQuestion& question, const auto&) { return gui::trace(question); })) {}
+          [](const TraceQuestion& question, const auto&) { return gui::trace(question); })),
+      refit(tools.studies.add<RefitQuestion, sim::Refit>(
+          [](const RefitQuestion& question, const auto& course) { return gui::refit(question, course); })) {}
 
 extern const PanelEntry calibrate_panel = {"calibrate",
                                            "Calibrate",

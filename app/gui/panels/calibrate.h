@@ -1,5 +1,6 @@
 // What the Calibrate panel asks for and shows.
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "app/gui/panels/panels.h"
 #include "sim/cost/fits.h"
+#include "sim/cost/refit.h"
 
 namespace app::gui {
 
@@ -42,13 +44,25 @@ struct TraceQuestion {
   bool operator==(const TraceQuestion&) const = default;
 };
 
+// A table of the user's own, for the tables of a preset.
+struct RefitQuestion {
+  std::string hardware;
+  std::filesystem::path rows;
+  int attempt = 0;  // the file may have changed since the last
+  bool operator==(const RefitQuestion&) const = default;
+};
+
 struct CalibrateState {
   explicit CalibrateState(const PanelTools& tools);
   Calibrations& calibrations;
   Study<FitsQuestion, FitsView>& fits;
   // Empty where the plan has no such operation: a serving engine's rows are sums of several.
   Study<TraceQuestion, std::optional<sim::PriceTrace>>& trace;
+  Study<RefitQuestion, sim::Refit>& refit;
   std::string hardware;  // that is shown; empty: the scenario's
+  std::string rows;      // path of the table to refit to
+  bool tried = false;    // the refit's result is shown, and not kept yet
+  int attempts = 0;
   int tab = 0;
 };
 
