@@ -106,6 +106,52 @@ TEST_CASE("no text is cut off or lies on another, of 300 random scenarios at ran
   CHECK(shown == 300);
 }
 
+// The law above in full, half an hour of it: test_gui "[whole-law]".
+TEST_CASE(
+    "no text is cut off or lies on another, of 300 random scenarios in every panel, at three sizes and four "
+    "scales, after any resizes",
+    "[.][whole-law]") {
+  const float scale = GENERATE(1.0f, 1.25f, 1.5f, 2.0f);
+  tests::NullDesktop desktop(tests::small_scenario(), kSizes[0]);
+  Shell& shell = desktop.shell();
+  shell.set_display_scale(scale);
+  const sim::Hardware hardware = sim::load_hardware_preset("h100-sxm");
+  std::mt19937 random(static_cast<unsigned>(scale * 100));
+  const auto between = [&](int least, int most) {
+    return static_cast<float>(least + static_cast<int>(random() % static_cast<unsigned>(most - least)));
+  };
+  int shown = 0;
+  for (unsigned seed = 0; shown < 300 && seed < 1500; ++seed) {
+    sim::Scenario s = seed % 2 == 0 ? test::random_scenario(seed) : test::random_parallel_scenario(seed);
+    s.hardware = hardware;
+    if (!sim::validate(s).empty()) continue;
+    ++shown;
+    shell.document().edit("random", s);
+    desktop.settle();
+    for (const ImVec2 size : kSizes) {
+      shell.view().maximised = "";
+      for (int i = 0; i < 2; ++i) {
+        desktop.resize({between(1000, 2800), between(640, 1600)});
+        desktop.frames(2);
+      }
+      desktop.resize(size);
+      std::vector<std::string> views = {""};
+      for (const PanelEntry* panel : panels()) views.emplace_back(panel->id);
+      for (const std::string& view : views) {
+        shell.view().maximised = view;
+        // Studies take longer than all else.
+        if (shown % 20 == 0)
+          desktop.settle_studies();
+        else
+          desktop.settle();
+        CAPTURE(seed, scale, size.x, view);
+        check_text();
+      }
+    }
+  }
+  CHECK(shown == 300);
+}
+
 TEST_CASE(
     "no line of a run's messages is cut, whatever the height and type: rooms that scroll hold whole lines") {
   sim::Report run = sim::predict(tests::small_scenario());

@@ -309,7 +309,7 @@ def compare_two(window):
     window.command("recompute full")
     window.click(*COMPARE_TAB)
     rows = tables_of(window.copied())
-    return field(window, "strategy", "recompute", "full") and any("against A" in cell for cell in rows[0])
+    return field(window, "strategy", "recompute", "full") and any("against pin A" in cell for cell in rows[0])
 
 
 def memory_of_lengths(window):
@@ -339,7 +339,7 @@ def compare_runs(window):
     step = row_of(rows, "step")
     print("   " + "; ".join(f"{name} {value}" for name, value in zip(rows[0], step)))
     measured = [pin for pin in kept["pins"] if pin.get("measured") or pin.get("report")]
-    return len(measured) == 2 and sum("against A" in cell for cell in rows[0]) == 2
+    return len(measured) == 2 and sum("against pin A" in cell for cell in rows[0]) == 2
 
 
 def drop(window, file, x, y):
@@ -411,7 +411,7 @@ def page_of_405b(window):
 
 # Where things stand in a window of this size.
 FIRST_FIX, COMPARED_TAB, KV_CACHE, MFU_TILE = (400, 485), (940, 622), (164, 469), (906, 90)
-COMPARE_TAB, FIRST_RUN_PIN, SECOND_RUN_PIN = (1120, 622), (860, 800), (860, 822)
+COMPARE_TAB, FIRST_RUN_PIN, SECOND_RUN_PIN = (1120, 622), (859, 716), (859, 738)
 SWEEP_TAB, ONE_CURVE, FOR_EACH_RECOMPUTE, FORMULAS = (576, 258), (455, 293), (517, 616), (1415, 415)
 
 TASKS = {"a": smallest_change, "b": cost_of_recompute, "c": train_here, "d": with_and_without_cache,

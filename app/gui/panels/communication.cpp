@@ -248,7 +248,7 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
   const float line = text_size_of(look, TextRole::caption, "x").y;
   const float room = size.y - 2 * (line + look.px(4));
   // The largest cells with which all nodes fit; where none do, the first nodes alone are drawn.
-  float cell = look.px(22), gap = look.px(4);
+  float cell = look.px(44), gap = look.px(4);
   int across = 1, down = 1;
   for (; cell > look.px(4); cell -= 1) {
     if (cell < look.px(8)) gap = look.px(2);
@@ -303,9 +303,11 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
     whose += ", " + sim::format_count(place.ranks_per_node) +
              (place.ranks_per_node == 1 ? " in each" : " side by side in each");
   say(c.text, whose);
-  say(c.mute,
-      (shown < nodes ? "the first " + sim::format_count(shown) + " of " : "a column is a node; all ") +
-          sim::format_count(nodes) + " nodes of " + sim::format_count(per_node));
+  const std::string ranks = sim::format_count(per_node) + (per_node == 1 ? " rank" : " ranks");
+  say(c.mute, nodes == 1 ? "one node of " + ranks
+                         : (shown < nodes ? "the first " + sim::format_count(shown) + " of "
+                                          : std::string("a column is a node; all ")) +
+                               sim::format_count(nodes) + " nodes of " + ranks);
   ImGui::Dummy(size);
 }
 

@@ -12,6 +12,7 @@
 #include "app/gui/start_menu.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/legend.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
@@ -117,28 +118,66 @@ Expected expected_rate(const sim::Report& predicted) {
   return expected;
 }
 
+// Categories whose part of a bar is wide enough to be seen, the largest first.
+std::vector<LegendEntry> legend_of(const Palette& c, const std::array<double, kMemoryCategories>& bytes,
+                                   double greatest) {
+  constexpr double kSeen = 0.01;
+  std::vector<int> shown;
+  for (int category = 0; category < kMemoryCategories; ++category)
+    if (bytes[static_cast<std::size_t>(category)] > kSeen * greatest) shown.push_back(category);
+  std::stable_sort(shown.begin(), shown.end(), [&](int a, int b) {
+    return bytes[static_cast<std::size_t>(a)] > bytes[static_cast<std::size_t>(b)];
+  });
+  std::vector<LegendEntry> legend;
+  for (const int category : shown)
+    legend.push_back({c.memory[static_cast<std::size_t>(category)], memory_category_title(category)});
+  return legend;
+}
+
 // Memory of the run over a step, measured against predicted: bars, since a run reports it once.
 void draw_memory_check(const PanelContext& context, const RunView& run, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const ImVec2 begin = ImGui::GetCursorScreenPos();
   ImDrawList* list = ImGui::GetWindowDrawList();
-  draw_text(list, look, TextRole::caption, begin, c.dim, "memory at the peak");
-  ImGui::Dummy(size);
+  constexpr const char* kTitle = "memory at the peak";
   struct Line {
     const sim::Report* report;
     ImU32 color;
   };
   const std::array<Line, 2> lines = {{{run.predicted.get(), c.predicted}, {run.measured.get(), c.measured}}};
   double greatest = 1;
-  for (const Line& line : lines)
-    if (line.report) greatest = std::max(greatest, static_cast<double>(sim::peak_memory(*line.report).value));
+  std::array<double, kMemoryCategories> most{};
+  for (const Line& line : lines) {
+    if (!line.report) continue;
+    greatest = std::max(greatest, static_cast<double>(sim::peak_memory(*line.report).value));
+    for (const sim::MemoryLine& entry : sim::peak_ledger(*line.report))
+      if (const int category = memory_category(entry.category); category >= 0) {
+        double& known = most[static_cast<std::size_t>(category)];
+        known = std::max(known, static_cast<double>(entry.bytes.value));
+      }
+  }
   const ScaleUnit unit = byte_unit(greatest);
   const float number = text_size_of(look, TextRole::number, "000.0 MiB").x + look.px(10);
-  float y = begin.y + text_size_of(look, TextRole::caption, "x").y + look.px(8);
-  const float thickness = std::min(look.px(22), (size.y - (y - begin.y)) / 2 - look.px(8));
+  const float caption = text_size_of(look, TextRole::caption, "x").y;
+  float y = begin.y + caption + look.px(8);
+  // What the colours mean: below the bars, or where the height is short beside the title, the largest first.
+  std::vector<LegendEntry> legend = legend_of(c, most, greatest);
+  const float below = legend_height(look, legend, size.x);
+  const float least_bars = 2 * (look.px(14) + look.px(8));
+  const bool is_below = size.y >= y - begin.y + least_bars + below;
+  const float beside = size.x - text_size_of(look, TextRole::caption, kTitle).x - look.px(14);
+  const auto fits_beside = [&] {
+    const float widest = text_size_of(look, TextRole::caption, legend.back().words).x + look.px(16);
+    return widest <= beside && legend_height(look, legend, beside) < 1.9f * caption;
+  };
+  while (!is_below && !legend.empty() && !fits_beside()) legend.pop_back();
+  const float thickness =
+      std::min(look.px(22), (size.y - (y - begin.y) - (is_below ? below : 0)) / 2 - look.px(8));
+  if (thickness < look.px(5)) return ImGui::Dummy(size);
+  draw_text(list, look, TextRole::caption, begin, c.dim, kTitle);
   for (const Line& line : lines) {
-    if (!line.report || line.report->memory.empty() || thickness < look.px(5)) continue;
+    if (!line.report || line.report->memory.empty()) continue;
     std::vector<BarPart> parts;
     double sum = 0;
     for (const sim::MemoryLine& entry : sim::peak_ledger(*line.report)) {
@@ -153,6 +192,13 @@ void draw_memory_check(const PanelContext& context, const RunView& run, ImVec2 s
               unit.text(sum), {0, 0.5f});
     y += thickness + look.px(8);
   }
+  if (!legend.empty()) {
+    ImGui::SetCursorScreenPos(is_below ? ImVec2{begin.x, y}
+                                       : ImVec2{begin.x + size.x - beside, begin.y - look.px(2)});
+    draw_legend(look, legend, is_below ? size.x : beside);
+  }
+  ImGui::SetCursorScreenPos(begin);
+  ImGui::Dummy(size);
 }
 
 void draw_controls(const PanelContext& context, const RunView& run) {
@@ -344,7 +390,7 @@ void draw_training(const PanelContext& context, const RunView& run) {
                 {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y}, share_text, percent_tick);
     ImGui::SameLine(0, gap);
     ImGui::BeginGroup();
-    const float bars = look.px(90);
+    const float bars = look.px(90) + text_size_of(look, TextRole::caption, "x").y;
     draw_memory_check(context, run, {cell.x, std::min(bars, cell.y - ImGui::GetStyle().ItemSpacing.y)});
     const float rest = cell.y - bars - 2 * ImGui::GetStyle().ItemSpacing.y;
     if (rest > look.px(190)) {

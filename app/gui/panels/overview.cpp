@@ -76,7 +76,8 @@ std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report&
             .line = sim::format_count(context.scenario.workload.global_batch_size *
                                       context.scenario.workload.seq_len) +
                     " tokens a step",
-            .line_color = c.mute};
+            .line_color = c.mute,
+            .short_value = sim::format_short(sim::tokens_per_second(report))};
   Tile mfu{.id = "mfu",
            .title = "MFU, " + std::string(sim::name(context.view.convention)),
            .value = sim::format_percent(sim::mfu(report, context.view.convention)),
@@ -110,7 +111,8 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
             .unit = "tokens/s",
             .line = sim::format_count(context.scenario.workload.batch_size) +
                     (context.scenario.workload.batch_size == 1 ? " sequence" : " sequences"),
-            .line_color = c.mute};
+            .line_color = c.mute,
+            .short_value = sim::format_short(sim::tokens_per_second(report))};
   Tile mbu{.id = "mbu",
            .title = "MBU, decode",
            .value = sim::format_percent(sim::mbu(report)),
@@ -323,7 +325,7 @@ void draw_longest_operations(const PanelContext& context, const sim::Report& rep
     const float middle = y + line / 2;
     const std::string name = std::string(sim::name(row->phase)) + " " + row->id;
     draw_text(list, look, TextRole::number, {least.x + pad, middle}, c.text,
-              fitted(look, TextRole::number, name, name_width - look.px(10)), {0, 0.5f});
+              fitted_name(look, TextRole::number, name, name_width - look.px(10)), {0, 0.5f});
     const double share = row->duration.value / whole;
     const double longest = rows.front()->duration.value / whole;
     const float end = bar_begin + (bar_end - bar_begin) * static_cast<float>(share / longest);

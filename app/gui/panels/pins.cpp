@@ -182,10 +182,16 @@ void draw_runs(const PanelContext& context) {
   const Look& look = context.look;
   const auto& runs = context.runs.history();
   if (runs.empty()) return;
-  form_heading(look, "Runs");
+  // The newest; the others on demand.
+  constexpr std::size_t kNewest = 3;
+  bool& shows_all = *ImGui::GetStateStorage()->GetBoolRef(ImGui::GetID("all runs"));
+  const bool has_more = runs.size() > kNewest;
+  const std::string heading = "Runs, " + sim::format_count(std::ssize(runs));
+  if (has_more && folding_heading(look, heading, !shows_all)) shows_all = !shows_all;
+  if (!has_more) form_heading(look, "Runs");
   if (const std::string& failure = context.runs.history_failure(); !failure.empty())
     text_wrapped(look, TextRole::caption, look.color().bad, failure);
-  for (std::size_t i = 0; i < runs.size(); ++i) {
+  for (std::size_t i = 0; i < (shows_all ? runs.size() : std::min(runs.size(), kNewest)); ++i) {
     ImGui::PushID(static_cast<int>(1000 + i));
     if (ImGui::SmallButton("Pin")) context.requests.pins.push_back({PinRequest::Kind::add, 0, runs[i]});
     ImGui::SameLine();
@@ -202,6 +208,14 @@ void draw(const PanelContext& context) {
   const Palette& c = look.color();
   const std::vector<Column> columns = columns_of(context);
   const Pin* baseline = context.pins.baseline();
+  // What is clicked several times in turn stands above what the clicks change.
+  if (primary_button(look, "Pin this scenario", c.predicted)) context.invoke("pins.add");
+  if (context.measured()) {
+    ImGui::SameLine();
+    if (ImGui::Button("Pin its run"))
+      context.requests.pins.push_back({PinRequest::Kind::add, 0, context.run().measured});
+  }
+  draw_runs(context);
   if (baseline && context.prediction.report) {
     const std::string words = what_made_the_difference(*context.prediction.report, *baseline);
     if (!words.empty()) text_wrapped(look, TextRole::title, c.text, words);
@@ -209,12 +223,6 @@ void draw(const PanelContext& context) {
     text_wrapped(look, TextRole::body, c.dim,
                  "Pin what is configured (key P), change something, and every panel shows both. Up to five "
                  "predictions, runs and recordings stand beside each other; the first is the baseline.");
-  }
-  if (primary_button(look, "Pin this scenario", c.predicted)) context.invoke("pins.add");
-  if (context.measured()) {
-    ImGui::SameLine();
-    if (ImGui::Button("Pin its run"))
-      context.requests.pins.push_back({PinRequest::Kind::add, 0, context.run().measured});
   }
   draw_pins(context);
   if (!columns.empty()) draw_metrics(context, columns);
@@ -227,7 +235,6 @@ void draw(const PanelContext& context) {
     draw_figure_bars(look, parts, {width, look.px(34) * static_cast<float>(columns.size())}, colors);
     draw_figure_legend(look, parts, width);
   }
-  draw_runs(context);
 }
 
 std::vector<Figure> figures(const PanelContext& context) {

@@ -163,13 +163,23 @@ Frame frame_of(const Cloud& cloud, const Machine& machine, double highest_peak) 
     low = std::min(low, dot.intensity);
     high = std::max(high, dot.intensity);
     slow = std::min(slow, dot.rate);
-    if (dot.measured) slow = std::min(slow, (dot.measured->flops / dot.measured->duration).value);
+    if (!dot.measured) continue;
+    slow = std::min(slow, (dot.measured->flops / dot.measured->duration).value);
+    low = std::min(low, dot.measured->flops / dot.measured->memory);
+    high = std::max(high, dot.measured->flops / dot.measured->memory);
   }
   Frame frame;
   frame.x_low = std::pow(10, std::floor(std::log10(low) * 2) / 2 - 0.25);
   frame.x_high = std::max(std::pow(10, std::log10(high) + 0.6), machine.ridge() * 10);
   frame.y_low = std::min(slow / 2.5, machine.bandwidth * frame.x_low);
   frame.y_high = highest_peak * 2.5;
+  // None of those that are in sight anyway is cut by the frame.
+  const Frame before = frame;
+  for (const Dot& dot : cloud.dots)
+    if (dot.intensity > before.x_low && dot.rate > before.y_low) {
+      frame.x_low = std::min(frame.x_low, dot.intensity / 1.2);
+      frame.y_low = std::min(frame.y_low, dot.rate / 1.2);
+    }
   return frame;
 }
 
@@ -214,6 +224,27 @@ void draw_levels(const Look& look, const RooflineDevice& device, const Machine& 
 float radius_of(const Look& look, double share) {
   // Area is time.
   return std::max(look.px(2.5f), look.px(32) * static_cast<float>(std::sqrt(share)));
+}
+
+bool is_inside(ImVec2 at, ImVec2 least, ImVec2 most) {
+  return at.x >= least.x && at.x <= most.x && at.y >= least.y && at.y <= most.y;
+}
+
+// A small dot, or where it lies beyond the frame an arrow at its edge that points there; where that is.
+ImVec2 dot_or_arrow(const Look& look, ImDrawList* list, ImVec2 at, ImVec2 least, ImVec2 most, ImU32 color) {
+  const float radius = look.px(3);
+  if (is_inside(at, least, most)) {
+    list->AddCircleFilled(at, radius, color);
+    return at;
+  }
+  const float size = look.px(5);
+  const ImVec2 tip = {std::clamp(at.x, least.x + 1, most.x - 1), std::clamp(at.y, least.y + 1, most.y - 1)};
+  const float length = std::max(1.0f, std::hypot(at.x - tip.x, at.y - tip.y));
+  const ImVec2 along = {(at.x - tip.x) / length, (at.y - tip.y) / length}, across = {-along.y, along.x};
+  const ImVec2 foot = {tip.x - 1.6f * size * along.x, tip.y - 1.6f * size * along.y};
+  list->AddTriangleFilled(tip, {foot.x + size * across.x, foot.y + size * across.y},
+                          {foot.x - size * across.x, foot.y - size * across.y}, color);
+  return tip;
 }
 
 // The operations of the scenario on the second device, if it can be there; null while it is not predicted.
@@ -485,20 +516,22 @@ void draw(const ContextWith<RooflineState>& context) {
   for (const Dot& dot : cloud.dots) {
     const ImVec2 centre = ImPlot::PlotToPixels(dot.intensity, dot.rate);
     const float radius = radius_of(look, dot.share);
+    if (!is_inside(centre, least, most)) continue;
     const bool selected =
         context.view.selection.quantity == Quantity::operation && context.view.selection.operation == dot.key;
     list->AddCircleFilled(centre, radius, with_alpha(c.predicted, 0.28f));
     list->AddCircle(centre, radius, selected ? c.text : c.predicted, 0, look.px(selected ? 2.0f : 1.4f));
     labels.block({centre.x - radius, centre.y - radius}, {centre.x + radius, centre.y + radius});
+    float distance = std::hypot(mouse.x - centre.x, mouse.y - centre.y) - radius;
     if (dot.measured) {
       const ImVec2 real = ImPlot::PlotToPixels(dot.measured->flops / dot.measured->memory,
                                                (dot.measured->flops / dot.measured->duration).value);
-      list->AddLine(centre, real, with_alpha(c.measured, 0.7f), look.px(1));
-      labels.block_line(centre, real, look.px(1.5f));
-      list->AddCircleFilled(real, look.px(3), c.measured);
-      labels.block({real.x - look.px(3), real.y - look.px(3)}, {real.x + look.px(3), real.y + look.px(3)});
+      const ImVec2 seen = dot_or_arrow(look, list, real, least, most, c.measured);
+      list->AddLine(centre, seen, with_alpha(c.measured, 0.7f), look.px(1));
+      labels.block_line(centre, seen, look.px(1.5f));
+      labels.block({seen.x - look.px(3), seen.y - look.px(3)}, {seen.x + look.px(3), seen.y + look.px(3)});
+      distance = std::min(distance, std::hypot(mouse.x - seen.x, mouse.y - seen.y) - look.px(3));
     }
-    const float distance = std::hypot(mouse.x - centre.x, mouse.y - centre.y) - radius;
     if (distance < nearest) {
       nearest = distance;
       hovered = &dot;

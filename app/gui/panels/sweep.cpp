@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <exception>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -134,22 +136,39 @@ std::optional<SweepPoint> predicted_point(const SweepRequest& request, double va
   return sweep_point(value, *one.report);
 }
 
-// The curve's points, as far as they are legal, on all cores.
+// Calls work(part) for each of the parts, on all cores.
+template <class Work>
+void on_all_cores(std::size_t parts, const Work& work) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto take = [&] {
+    try {
+      for (std::size_t i; (i = next++) < parts;) work(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+    }
+  };
+  const std::size_t most = std::min<std::size_t>(parts, kMostThreads);
+  const std::size_t threads = std::min<std::size_t>(std::thread::hardware_concurrency(), most);
+  {
+    std::vector<std::jthread> helpers;
+    for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(take);
+    take();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// The curve's points, as far as they are legal.
 std::vector<SweepPoint> predicted_points(const SweepRequest& request, const SweepCurve& curve,
                                          const sim::AnyField& field, const SweepStudy::Course& course) {
   const std::vector<double> values = swept_values(field.number(request.scenario), true);
   std::vector<std::optional<SweepPoint>> found(values.size());
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i; !course.stopped() && (i = next++) < values.size();)
+  on_all_cores(values.size(), [&](std::size_t i) {
+    if (!course.stopped())
       found[i] = predicted_point(request, values[i], with_value(curve.scenario, field, values[i]));
-  };
-  {
-    const unsigned cores = std::thread::hardware_concurrency();
-    std::vector<std::jthread> helpers;
-    for (unsigned i = 1; i < std::min(cores, kMostThreads); ++i) helpers.emplace_back(work);
-    work();
-  }
+  });
   std::vector<SweepPoint> points;
   for (const std::optional<SweepPoint>& point : found)
     if (point) points.push_back(*point);
@@ -186,10 +205,10 @@ Sweep sweep(const SweepRequest& request, const SweepStudy::Course& course) {
   const sim::AnyField* field = sim::field_at(request.field);
   Sweep found;
   if (!field || !field->number) return found;
-  for (SweepCurve& curve : curves_of(request)) {
-    curve.points = estimated_points(request, curve, *field, course);
-    found.curves.push_back(std::move(curve));
-  }
+  found.curves = curves_of(request);
+  on_all_cores(found.curves.size(), [&](std::size_t i) {
+    found.curves[i].points = estimated_points(request, found.curves[i], *field, course);
+  });
   const auto is_empty = [](const SweepCurve& curve) { return curve.points.empty(); };
   if (std::none_of(found.curves.begin(), found.curves.end(), is_empty)) course.show(found);
   for (SweepCurve& curve : found.curves) {

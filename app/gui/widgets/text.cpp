@@ -100,6 +100,24 @@ std::string fitted(const Look& look, TextRole role, std::string_view words, floa
   return "";
 }
 
+std::string fitted_name(const Look& look, TextRole role, std::string_view name, float width) {
+  constexpr std::string_view kEllipsis = "\u2026";
+  if (text_size_of(look, role, name).x <= width) return std::string(name);
+  // As many characters of the end as of the beginning, whole UTF-8 characters of each.
+  const auto is_inside = [&](std::size_t at) {
+    return at < name.size() && (static_cast<unsigned char>(name[at]) & 0xC0) == 0x80;
+  };
+  for (std::size_t kept = name.size() / 2; kept > 0; --kept) {
+    std::size_t first = kept, last = name.size() - kept;
+    while (is_inside(first)) --first;
+    while (is_inside(last)) ++last;
+    std::string shorter = std::string(name.substr(0, first)) + std::string(kEllipsis);
+    shorter += name.substr(last);
+    if (text_size_of(look, role, shorter).x <= width) return shorter;
+  }
+  return "";
+}
+
 void text_fitted(const Look& look, TextRole role, ImU32 color, std::string_view words, float width) {
   const std::string shown = fitted(look, role, words, width);
   text(look, role, color, shown);

@@ -31,6 +31,8 @@ void text_right(const Look& look, TextRole role, ImU32 color, std::string_view w
 // Shortened with an ellipsis to the width; the whole of it as a tooltip.
 void text_fitted(const Look& look, TextRole role, ImU32 color, std::string_view words, float width);
 std::string fitted(const Look& look, TextRole role, std::string_view words, float width);
+// The same with the ellipsis in the middle: of names that differ in their ends.
+std::string fitted_name(const Look& look, TextRole role, std::string_view name, float width);
 
 // The height of as many whole lines as fit into `height`, one at least: what scrolls to its end in such a
 // room cuts no line, where there is no spacing between its items.

@@ -42,7 +42,8 @@ void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most,
                       look.color().bad);
 }
 
-bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
+bool draw_tile(const Look& look, const Tile& given, ImVec2 size, bool selected) {
+  Tile tile = given;
   const Palette& c = look.color();
   const ImVec2 least = ImGui::GetCursorScreenPos();
   const ImVec2 most = {least.x + size.x, least.y + size.y};
@@ -64,9 +65,17 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
   y += text_size_of(look, TextRole::caption, tile.title).y + look.px(4);
   // Smaller type before a number without its unit.
   const float unit_width = text_size_of(look, TextRole::body, tile.unit).x + look.px(6);
-  TextRole role = TextRole::tile;
-  for (const TextRole smaller : {TextRole::heading, TextRole::title, TextRole::caption})
-    if (text_size_of(look, role, tile.value).x + unit_width > inner) role = smaller;
+  const auto role_of = [&](const std::string& words) {
+    TextRole role = TextRole::tile;
+    for (const TextRole smaller : {TextRole::heading, TextRole::title, TextRole::caption})
+      if (text_size_of(look, role, words).x + unit_width > inner) role = smaller;
+    return role;
+  };
+  TextRole role = role_of(tile.value);
+  if (!tile.short_value.empty() && text_size_of(look, role, tile.value).x + unit_width > inner) {
+    tile.value = tile.short_value;
+    role = role_of(tile.value);
+  }
   const ImVec2 value = text_size_of(look, role, tile.value);
   const float line_of_value = text_size_of(look, TextRole::tile, tile.value).y;
   draw_text(list, look, role, {least.x + pad, y + line_of_value * 0.86f}, c.text,

@@ -28,6 +28,7 @@ struct Tile {
   std::string measured = {};                   // beside it, in the measured colour
   std::string action = {};                     // what a click does, as a tooltip
   bool is_lit = false;                         // it has just changed
+  std::string short_value = {};                // in place of a value that leaves its unit no room
 };
 
 // True when it was clicked.
