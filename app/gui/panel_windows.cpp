@@ -244,7 +244,7 @@ std::vector<PanelFigures> PanelWindows::figures(const PanelContext& context, std
   return all;
 }
 
-void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
+void PanelWindows::draw_dock(const Look& look, const View& view, ImVec2 size) {
   const ImGuiID dockspace = ImGui::GetID(kDockspace);
   // The user has moved a panel or a splitter.
   if (shipped_ && !places_.empty() && places_ != places_of_panels()) shipped_.reset();
@@ -256,13 +256,16 @@ void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
     shipped_ = layout_for(size, look.scale);
     places_.clear();
   }
-  const DockSplits::Least least = [&look](const ImGuiDockNode& leaf) {
+  const DockSplits::Least least = [&look, &view](const ImGuiDockNode& leaf) {
     ImVec2 size_of_leaf = {look.px(kLeastWidth), look.px(kLeastHeight)};
     for (const ImGuiWindow* window : leaf.Windows)
       for (const PanelEntry* panel : panels()) {
         if (window->ID != ImHashStr(window_name(*panel).c_str())) continue;
         if (panel->dock == Dock::left) size_of_leaf.x = look.px(kLeastConfigureWidth);
         if (panel->dock == Dock::top) size_of_leaf.y = look.px(kOverviewHeight);
+        if (const auto room = view.room.find(panel->id); room != view.room.end())
+          size_of_leaf = {std::max(size_of_leaf.x, look.px(room->second.x)),
+                          std::max(size_of_leaf.y, look.px(room->second.y))};
       }
     return size_of_leaf;
   };

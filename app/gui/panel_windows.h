@@ -25,7 +25,7 @@ class PanelWindows {
   void add_commands(Commands& commands, View& view);
 
   // The dock, from the cursor on in the window that is open.
-  void draw_dock(const Look& look, ImVec2 size);
+  void draw_dock(const Look& look, const View& view, ImVec2 size);
   // The panels, or the one that is maximised, which stands for the whole desktop.
   // Where the scenario cannot be, panels of predictions are given the context of the last that could, and are
   // greyed.

@@ -294,7 +294,7 @@ void Shell::draw_host(const PanelContext& context) {
   const ImVec2 size = {std::max(1.0f, viewport->Size.x - 2 * margin),
                        std::max(1.0f, viewport->Size.y - top - bottom)};
   ImGui::SetCursorPos({margin, top});
-  panels_.draw_dock(look_, size);
+  panels_.draw_dock(look_, view_, size);
   draw_status_bar(context, document().undo_label());
   ImGui::End();
 }

@@ -1,6 +1,7 @@
 // What the user looks at across panels, and what panels are given and ask for. What a panel shows beyond
 // that is its own state (panels/panels.h).
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,8 @@ struct View {
   std::string maximised;               // a panel's id; empty: all of them, docked
   std::string used_last = "overview";  // the id of the panel that had the keyboard last
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
+  // What panels want while they show what needs it, in points, by their ids.
+  std::map<std::string, ImVec2> room;
   bool still = false;                // reduced motion: no picture goes of itself
   bool moves = false;                // a picture goes of itself: another frame is wanted soon
   std::optional<double> changes_in;  // seconds until something that a panel shows goes, if it will

@@ -20,8 +20,9 @@ namespace {
 using Context = ContextWith<LessonsState>;
 
 constexpr const char* kPanel = "lessons";
-constexpr float kTextWidth = 760, kLessonWidth = 420, kLargeType = 1.75f;
-constexpr float kFade = 22;  // of a line at the edge of what scrolls
+constexpr float kTextWidth = 760, kLargeType = 1.75f;
+constexpr ImVec2 kLessonRoom = {420, 540};  // points: words beside a picture, a question below it
+constexpr float kFade = 22;                 // of a line at the edge of what scrolls
 
 void draw_library(const Context& context) {
   const Look& look = context.look;
@@ -123,14 +124,6 @@ void draw_footer(const Context& context, const Look& look, const lesson::Lesson&
   }
 }
 
-// A lesson needs more room than what shares its place: once, as it is opened.
-void widen(const Look& look) {
-  ImGuiDockNode* const node = ImGui::GetCurrentWindow()->RootWindow->DockNode;
-  const float width = look.px(kLessonWidth);
-  if (node && node->Size.x < width && ImGui::GetMainViewport()->Size.x > 3 * width)
-    ImGui::DockBuilderSetNodeSize(node->ID, {width, node->Size.y});
-}
-
 // The window that scrolls is the current one.
 void scroll_as_asked(const Look& look, LessonsState& state) {
   LessonsState::Scroll& scroll = state.scroll;
@@ -169,7 +162,6 @@ void draw_step(const Context& context, const Look& look,
   state.take_runs();
   state.study.follow({lesson, state.step, state.entering ? std::nullopt : std::optional(context.scenario),
                       state.entering ? nullptr : state.measured_of(*lesson, state.step)});
-  if (std::exchange(state.opening, false)) widen(context.look);
   draw_header(context, look, *lesson);
   const LessonView* const view = state.study.result();
   const bool is_of_step =
@@ -252,12 +244,14 @@ void draw(const Context& context) {
   LessonsState& state = context.state;
   state.reload();
   if (context.view.maximised == kPanel) state.presented_in = ImGui::GetFrameCount();
+  if (!state.open_now()) context.view.room.erase(kPanel);
   if (!state.current || *state.current >= state.entries.size()) return draw_library(context);
   const LessonsState::Entry& entry = state.entries[*state.current];
   if (!entry.lesson) {
     if (ImGui::Button("\u2190 Lessons")) state.current.reset();
     return text_wrapped(context.look, TextRole::body, context.look.color().bad, entry.problem);
   }
+  context.view.room[kPanel] = kLessonRoom;
   state.step = std::min(state.step, entry.lesson->steps.size() - 1);
   const std::shared_ptr<const lesson::Lesson> lesson = entry.lesson;
   if (!state.large_type || state.presented()) return draw_step(context, context.look, lesson);

@@ -78,7 +78,6 @@ struct LessonsState {
   std::vector<std::filesystem::path> opened;   // files from elsewhere
   std::optional<std::size_t> current;
   std::size_t step = 0;
-  bool opening = false;   // in this frame
   bool entering = false;  // the step's scenario is still to be made the desktop's
   bool large_type = false, notes = false;
   int presented_in = -2;  // the last frame in which it stood alone on the screen

@@ -162,7 +162,6 @@ const lesson::Lesson* LessonsState::open_now() const {
 
 void LessonsState::open_lesson(std::size_t index) {
   current = index;
-  opening = true;
   const auto seen = progress.steps.find(entries[index].lesson->id);
   const std::size_t steps = entries[index].lesson->steps.size();
   go_to(seen == progress.steps.end() || seen->second >= steps ? 0
@@ -196,7 +195,6 @@ bool LessonsState::open(const std::filesystem::path& file) {
   const auto entry = std::ranges::find(entries, file, &Entry::file);
   if (entry == entries.end()) return false;
   current = static_cast<std::size_t>(entry - entries.begin());
-  opening = true;
   if (entry->lesson) go_to(0);
   return true;
 }
