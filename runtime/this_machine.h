@@ -19,8 +19,8 @@ std::optional<std::filesystem::path> cache_directory();
 // The same for who writes: made if missing. Throws InputError, one sentence, where that cannot be.
 std::filesystem::path writable_cache_directory();
 
-// A calibration that this program keeps there; nothing where there is none. One that cannot be read (damaged,
-// of another version) is set aside with a sentence: it can be measured again.
+// A calibration that this program keeps there; nothing where there is none. One that is damaged or of another
+// version is set aside with a sentence. Throws std::system_error, with the file's name, where the disk fails.
 std::optional<sim::Calibration> cached_calibration(const std::filesystem::path& name);
 
 // When a calibration that is kept there last came, changed or went, whoever wrote it; the least time there is

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -79,6 +80,15 @@ TEST_CASE("Another machine's, another version's or a damaged calibration is not 
   CHECK_FALSE(runtime::cached_this_machine());
   CHECK_FALSE(std::filesystem::exists(file));  // set aside
   CHECK(std::filesystem::file_size(file.string() + ".set-aside") == 100);
+}
+
+TEST_CASE("A calibration that the disk fails to give is neither set aside nor measured again") {
+  const CacheFolder cache;
+  const std::filesystem::path file = runtime::this_machine_file();
+  std::filesystem::create_symlink("/proc/self/mem", file);  // opens; reading its first page is an I/O error
+  CHECK_THROWS_AS(runtime::cached_this_machine(), std::system_error);
+  CHECK_THROWS_AS(runtime::this_machine({}, {}), std::system_error);
+  CHECK(std::filesystem::is_symlink(file));
 }
 
 TEST_CASE("Each number of threads has a calibration of its own") {
