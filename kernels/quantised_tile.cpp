@@ -70,9 +70,8 @@ KERNELS_VNNI inline __m512i four_codes(const std::int8_t* a) {
 }
 
 // The codes of 32 columns of a tile are kBits lines of 64 bytes, each of 4 columns, or of two times 4 in 4
-// bits. They are taken in their order, two times 4 columns at a time: a processor fetches ahead what is one
-// sequence, and reads lines 0, 4, 1, 5, ... from memory at two thirds of that rate (two cores of an AMD
-// EPYC).
+// bits. They are taken in the order in which they lie, two times 4 columns at a time: what is one sequence is
+// fetched ahead.
 template <int kBits>
 struct Step {
   static constexpr int lines = kBits == 4 ? 1 : 2;
