@@ -32,12 +32,6 @@ namespace fs = std::filesystem;
 // What transformers asks of a file's metadata.
 const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
 
-void write_file(const fs::path& path, std::string_view content) {
-  AtomicFile file(path);
-  file.write(std::as_bytes(std::span(content)));
-  file.commit();
-}
-
 void copy_if_present(const fs::path& from, const fs::path& to) {
   if (const auto content = sim::file_text(from)) write_file(to, *content);
 }

@@ -1,6 +1,5 @@
 #include "runtime/gpu_calibration.h"
 
-#include <span>
 #include <system_error>
 
 #include "runtime/calibrate.h"
@@ -22,12 +21,6 @@ std::string refit_name(const std::string& hardware) {
   return "refit-" + hardware + ".json";
 }
 
-void write(const std::filesystem::path& path, const std::string& json) {
-  AtomicFile file(path);
-  file.write(std::as_bytes(std::span(json)));
-  file.commit();
-}
-
 }  // namespace
 
 std::filesystem::path gpu_calibration_file(const std::string& hardware) {
@@ -44,7 +37,7 @@ sim::Calibration calibrate_this_gpu(const DeviceChoice& choice, const sim::Hardw
                                     const EventSink& sink, std::stop_token stop) {
   sim::Calibration calibration = calibrate_gpu(choice, hardware, sink, stop);
   if (stop.stop_requested()) return calibration;  // partial: not worth keeping
-  write(gpu_calibration_file(hardware.name), sim::to_json(calibration));
+  write_file(gpu_calibration_file(hardware.name), sim::to_json(calibration));
   return calibration;
 }
 
@@ -66,7 +59,7 @@ std::optional<sim::Refit> cached_refit(const std::string& hardware) {
 
 std::filesystem::path keep_refit(const sim::Refit& refit) {
   const std::filesystem::path file = writable_cache_directory() / refit_name(refit.hardware);
-  write(file, sim::to_json(refit));
+  write_file(file, sim::to_json(refit));
   return file;
 }
 

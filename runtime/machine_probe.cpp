@@ -35,8 +35,6 @@ MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(ca
   machine_.emplace(*device_, calibration.hardware.last_level_cache);
 }
 
-MachineProbe::~MachineProbe() = default;
-
 sim::Slowdown MachineProbe::look() {
   if (!machine_) return {};
   std::vector<Pace> looks;

@@ -23,7 +23,6 @@ class MachineProbe {
   // Of a machine of as many threads as kernels have now. Without the operations in the calibration, or
   // without one, all looks find it as fast as calibrated.
   explicit MachineProbe(const sim::Calibration& calibration);
-  ~MachineProbe();
 
   sim::Slowdown look();         // for half a second, before and after a run: what these looks found
   void look_once_in_a_while();  // at most every tenth of a second; the run waits meanwhile

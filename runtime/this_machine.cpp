@@ -117,17 +117,10 @@ fs::path machine_of_ranks_name(int ranks, int threads) {
   return "this-machine-" + std::to_string(ranks) + "-ranks-" + std::to_string(threads) + "-threads.json";
 }
 
-void keep(const sim::Calibration& calibration, const fs::path& file_path) {
-  const std::string json = sim::to_json(calibration);
-  AtomicFile file(file_path);
-  file.write(std::as_bytes(std::span(json)));
-  file.commit();
-}
-
 // A cache that cannot be written costs a sentence.
 void keep_if_possible(const sim::Calibration& calibration, const fs::path& name) {
   try {
-    keep(calibration, writable_cache_directory() / name);
+    write_file(writable_cache_directory() / name, sim::to_json(calibration));
   } catch (const std::runtime_error& error) {
     std::fprintf(stderr, "ridgepoint: what was measured is not kept for the next run: %s\n", error.what());
   }
@@ -224,7 +217,8 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
 
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads) {
   sim::Calibration calibration = calibrate_cpu(sink, stop, threads);
-  if (!stop.stop_requested()) keep(calibration, this_machine_file());  // partial: not worth keeping
+  if (!stop.stop_requested())
+    write_file(this_machine_file(), sim::to_json(calibration));  // partial: not worth keeping
   return calibration;
 }
 

@@ -57,4 +57,10 @@ void AtomicFile::fail(const char* action, int error) const {
                     "); what stood there before is unchanged");
 }
 
+void write_file(const std::filesystem::path& target, std::string_view content) {
+  AtomicFile file(target);
+  file.write(std::as_bytes(std::span(content)));
+  file.commit();
+}
+
 }  // namespace runtime

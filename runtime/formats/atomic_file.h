@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 namespace runtime {
 
@@ -30,5 +31,8 @@ class AtomicFile {
   std::filesystem::path temporary_;
   int descriptor_ = -1;
 };
+
+// One that holds `content`. Throws as AtomicFile does.
+void write_file(const std::filesystem::path& target, std::string_view content);
 
 }  // namespace runtime

@@ -24,11 +24,6 @@ namespace {
 
 constexpr int kSchemaVersion = 1;
 
-double middle(const std::vector<double>& sorted) {
-  const std::size_t half = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
-}
-
 // The middle of all but one of them, without a copy.
 double middle_without(const std::vector<double>& sorted, std::size_t left_out) {
   const auto at = [&](std::size_t i) { return sorted[i < left_out ? i : i + 1]; };
@@ -54,7 +49,7 @@ TableShift shift_of(std::string what, std::string software, std::vector<double> 
   }
   shift.median_before = quantile(before, 0.5);
   const bool nearer = !held_out.empty() && quantile(held_out, 0.5) < shift.median_before;
-  if (nearer) shift.factor = std::exp(middle(ratios));
+  if (nearer) shift.factor = std::exp(quantile(ratios, 0.5));
   const std::vector<double>& errors = nearer ? held_out : before;
   shift.median = quantile(errors, 0.5);
   shift.p90 = quantile(errors, 0.9);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 
 #include "runtime/formats/atomic_file.h"
 #include "runtime/formats/set_aside.h"
@@ -40,10 +39,7 @@ RunHistory::RunHistory(std::filesystem::path folder) : folder_(std::move(folder)
 void RunHistory::add(std::shared_ptr<const sim::Report> report) {
   if (!folder_.empty()) try {
       std::filesystem::create_directories(folder_);
-      runtime::AtomicFile file(folder_ / file_name(*report));
-      const std::string json = sim::to_json(*report);
-      file.write(std::as_bytes(std::span(json)));
-      file.commit();
+      runtime::write_file(folder_ / file_name(*report), sim::to_json(*report));
       failure_.clear();
     } catch (const std::exception& error) {
       failure_ = std::string("The last run is not kept for the next session: ") + error.what();
