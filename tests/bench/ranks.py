@@ -53,8 +53,7 @@ def on_cores(number):
     return ["taskset", "--cpu-list", ",".join(map(str, cores(number)))]
 
 
-def program_steps(program, model, shape, batch, ranks):
-    length = shape[-1]
+def program_steps(program, model, length, batch, ranks):
     with tempfile.NamedTemporaryFile(suffix=".bin") as data:
         # Bytes as 16-bit tokens.
         data.write(b"".join(bytes((byte, 0)) for byte in os.urandom((STEPS + 2) * batch * length + length + 1)))
@@ -94,13 +93,13 @@ def torch_rank(what, rank, ranks, store, model, batch):
             distributed.all_reduce(values)
             durations.append(time.perf_counter() - begin)
     else:
-        *sizes, _, length = train_step.SHAPES[model]
-        module = train_step.GPT(*sizes)
+        shape = train_step.SHAPES[model]
+        module = train_step.Model(shape)
         optimizer = torch.optim.AdamW(module.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
         if ranks > 1:
             module = torch.nn.parallel.DistributedDataParallel(module)
         for _ in range(STEPS):
-            tokens = torch.randint(256, (batch // ranks, length + 1))
+            tokens = torch.randint(256, (batch // ranks, shape.T + 1))
             if ranks > 1:
                 distributed.barrier()
             begin = time.perf_counter()
@@ -162,7 +161,7 @@ def main():
         sys.exit("two ranks need two cores")
     import train_step
     import torch
-    shape = train_step.SHAPES[arguments.model]
+    length = train_step.SHAPES[arguments.model].T
 
     times = {}  # by alternative
     with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +170,7 @@ def main():
             if not arguments.all_reduce_only:
                 for ranks in (1, 2):
                     times.setdefault(("ridgepoint", ranks), []).extend(
-                        program_steps(arguments.program, arguments.model, shape, arguments.batch, ranks)[1:])
+                        program_steps(arguments.program, arguments.model, length, arguments.batch, ranks)[1:])
                     times.setdefault(("PyTorch", ranks), []).extend(
                         torch_durations("steps", ranks, arguments.model, arguments.batch)[1:])
             times.setdefault("ridgepoint", []).extend(program_all_reduce(arguments.program))
@@ -181,7 +180,7 @@ def main():
 
     least = {what: min(durations) for what, durations in times.items()}
     if not arguments.all_reduce_only:
-        print(f"{arguments.model}, {arguments.batch} sequences of {shape[-1]} tokens a step; least of {arguments.rounds} rounds")
+        print(f"{arguments.model}, {arguments.batch} sequences of {length} tokens a step; least of {arguments.rounds} rounds")
         print(f"{'':24} {'one rank':>10} {'two ranks':>10} {'speed-up':>9}")
         for who in ("ridgepoint", "PyTorch"):
             one, two = least[who, 1], least[who, 2]
