@@ -117,10 +117,16 @@ void cross_entropy_forward(float* losses, const float* logits, const std::int32_
 }
 
 void cross_entropy_statistics(float* statistics, const float* logits, const std::int32_t* targets,
-                              std::int64_t R, std::int64_t V, VocabularyPart part) {
+                              std::int64_t R, std::int64_t V, VocabularyPart part, float cap) {
   parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    float* const capped = cap > 0 ? scratch(2 * part.count) : nullptr;
     for (std::int64_t r = begin; r < end; ++r) {
       const float* row = logits + r * V;
+      if (capped) {
+        std::copy_n(row, part.count, capped);
+        cap_row(capped, capped + part.count, cap, part.count);
+        row = capped;
+      }
       const std::int64_t target = targets[r] - part.first;
       float* of_row = statistics + 3 * r;
       of_row[0] = row_max(row, part.count);
@@ -132,8 +138,9 @@ void cross_entropy_statistics(float* statistics, const float* logits, const std:
 
 void cross_entropy_of_part(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
                            const float* statistics, std::int64_t ranks, float scale, std::int64_t R,
-                           std::int64_t V, VocabularyPart part) {
+                           std::int64_t V, VocabularyPart part, float cap) {
   parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    float* const tangents = cap > 0 ? scratch(part.count) : nullptr;
     for (std::int64_t r = begin; r < end; ++r) {
       float* row = logits_to_dlogits + r * V;
       if (targets[r] < 0) {
@@ -149,11 +156,13 @@ void cross_entropy_of_part(float* logits_to_dlogits, float* losses, const std::i
         target_logit += of_part[2];
       }
       losses[r] = std::log(sum) - (target_logit - highest);
+      if (tangents) cap_row(row, tangents, cap, part.count);
       exponentiate(row, highest, part.count);
       multiply(row, scale / sum, part.count);
       std::fill(row + part.count, row + V, 0.0f);
       const std::int64_t target = targets[r] - part.first;
       if (target >= 0 && target < part.count) row[target] -= scale;
+      if (tangents) uncap_gradient(row, tangents, part.count);
     }
   });
 }

@@ -27,15 +27,16 @@ void cross_entropy_forward(float* losses, const float* logits, const std::int32_
                            std::int64_t V);
 
 // For a part of each row, statistics (R, 3): its largest logit, the sum of exponentials below it, and the
-// target's logit, 0 where the target is another part's (Megatron-LM's vocab_parallel_cross_entropy).
+// target's logit, 0 where the target is another part's (Megatron-LM's vocab_parallel_cross_entropy). With a
+// cap, of cap tanh(logit / cap); logits are left as they are.
 void cross_entropy_statistics(float* statistics, const float* logits, const std::int32_t* targets,
-                              std::int64_t R, std::int64_t V, VocabularyPart part);
+                              std::int64_t R, std::int64_t V, VocabularyPart part, float cap = 0);
 
-// As cross_entropy_forward_backward() of a part of each row, given the statistics (ranks, R, 3) of all parts.
-// Padding has gradient 0.
+// As cross_entropy_forward_backward() of a part of each row, given the statistics (ranks, R, 3) of all parts
+// with the same cap. Padding has gradient 0.
 void cross_entropy_of_part(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
                            const float* statistics, std::int64_t ranks, float scale, std::int64_t R,
-                           std::int64_t V, VocabularyPart part);
+                           std::int64_t V, VocabularyPart part, float cap = 0);
 
 }  // namespace cpu
 }  // namespace kernels

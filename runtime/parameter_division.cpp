@@ -1,8 +1,11 @@
 #include "runtime/parameter_division.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "sim/plan/builder.h"
+#include "sim/plan/lora.h"
 #include "sim/plan/ranks.h"
 
 namespace runtime {
@@ -60,6 +63,30 @@ std::optional<Division> division_of(const sim::Model& m, std::string_view parame
   return std::nullopt;
 }
 
+// An adapter's B is divided as the rows of the product beside it that it adds to, its A as that product's
+// columns.
+std::optional<Division> division_of_adapter(const sim::Scenario& scenario, std::string_view parameter) {
+  const sim::Model& m = scenario.model;
+  for (const sim::AdapterSite& site : sim::adapter_sites(m, scenario.workload)) {
+    const std::string name = sim::adapter_name(m, site);
+    if (!parameter.starts_with(name)) continue;
+    const bool has_inputs = parameter.substr(name.size()).starts_with("_down");
+    if (has_inputs != site.divides_inputs) return std::nullopt;
+    Division division = division_of(m, name.substr(0, name.rfind('.')) + ".weight").value();
+    division.other = scenario.workload.lora_rank;
+    std::int64_t first = 0;
+    for (const Units units : division.units) {
+      if (first == site.first) {
+        division.units = {units};
+        return division;
+      }
+      first += units.count * units.size;
+    }
+    throw std::logic_error(name + " begins within what ranks divide");
+  }
+  return std::nullopt;
+}
+
 // visit(in the whole, in the part, elements) for each run of consecutive elements.
 template <class Visit>
 void each_run(const TensorPart& part, Visit visit) {
@@ -103,6 +130,18 @@ void TensorPart::put(std::span<const double> part, std::span<double> whole) cons
   put_runs(*this, part, whole);
 }
 
+namespace {
+
+// A rank's place among those that divide something.
+struct PartPlace {
+  std::int32_t ranks = 1, rank = 0;
+};
+struct ParameterPlace {
+  PartPlace tensor;
+  PartPlace experts, of_expert;  // among which experts are divided; that share each expert
+  std::int64_t vocabulary = 0;   // rows of embedding and head that a rank holds, with padding
+};
+
 ParameterPlace parameter_place(const sim::Scenario& scenario, std::int32_t rank) {
   const sim::Strategy& s = scenario.strategy;
   ParameterPlace place;
@@ -115,8 +154,6 @@ ParameterPlace parameter_place(const sim::Scenario& scenario, std::int32_t rank)
   if (s.devices_of_expert() > 1) place.of_expert = place.tensor;
   return place;
 }
-
-namespace {
 
 // A rank's part of each of the experts (experts, ...) that it holds.
 std::optional<TensorPart> part_of_experts(const sim::Model& m, std::string_view parameter,
@@ -153,11 +190,14 @@ std::optional<TensorPart> part_of_experts(const sim::Model& m, std::string_view 
 
 }  // namespace
 
-std::optional<TensorPart> part_of_parameter(const sim::Model& model, std::string_view parameter,
-                                            const ParameterPlace& place) {
+std::optional<TensorPart> part_of_parameter(const sim::Scenario& scenario, std::string_view parameter,
+                                            std::int32_t of_rank) {
+  const sim::Model& model = scenario.model;
+  const ParameterPlace place = parameter_place(scenario, of_rank);
   if (parameter.starts_with("layer.experts.")) return part_of_experts(model, parameter, place);
   const auto [ranks, rank] = place.tensor;
-  const std::optional<Division> division = division_of(model, parameter);
+  std::optional<Division> division = division_of(model, parameter);
+  if (!division) division = division_of_adapter(scenario, parameter);
   if (!division || (ranks == 1 && !(division->padded && place.vocabulary > model.vocab_size)))
     return std::nullopt;
   TensorPart part;

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/scenario/model.h"
 #include "sim/scenario/scenario.h"
 
 namespace runtime {
@@ -30,19 +29,8 @@ struct TensorPart {
   void put(std::span<const double> part, std::span<double> whole) const;
 };
 
-// A rank's place among those that divide something.
-struct PartPlace {
-  std::int32_t ranks = 1, rank = 0;
-};
-struct ParameterPlace {
-  PartPlace tensor;
-  PartPlace experts, of_expert;  // among which experts are divided; that share each expert
-  std::int64_t vocabulary = 0;   // rows of embedding and head that a rank holds, with padding
-};
-ParameterPlace parameter_place(const sim::Scenario& scenario, std::int32_t rank);
-
-// Empty where every rank holds the whole, without padding. `model` is the whole model.
-std::optional<TensorPart> part_of_parameter(const sim::Model& model, std::string_view parameter,
-                                            const ParameterPlace& place);
+// Empty where every rank holds the whole, without padding. `parameter` is its name in the plan.
+std::optional<TensorPart> part_of_parameter(const sim::Scenario& scenario, std::string_view parameter,
+                                            std::int32_t rank);
 
 }  // namespace runtime

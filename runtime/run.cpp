@@ -27,9 +27,6 @@ std::string without_kernels(const sim::Scenario& scenario, const Device& device)
     return "caps of scores or logits";
   if (caps_scores && scenario.implementation.attention == sim::AttentionKind::standard)
     return "caps of scores in standard attention";
-  if (m.final_logit_softcapping > 0 && scenario.workload.task == sim::Task::train &&
-      scenario.strategy.tensor_parallel > 1)
-    return "caps of logits over a vocabulary that ranks divide";
   if (m.has_latent_attention() && m.reach_of_windows() > 0) return "latent attention within windows";
   if (m.attention_sinks && m.has_latent_attention()) return "attention sinks in latent attention";
   if (m.attention_sinks && scenario.strategy.context_parallel > 1)
@@ -196,15 +193,6 @@ void require_strategy(const sim::Scenario& scenario, const Device& device) {
                    " above the model's " + std::to_string(heads) +
                    " key-value heads can be predicted but not run here: the gradient norm would count the "
                    "heads that several ranks hold more than once");
-  if (s.devices() == 1) return;
-  const sim::Workload& w = scenario.workload;
-  const auto refuse = [&](const std::string& what) {
-    throw NoDevice(what + " can be predicted but not run here on several devices; the strategy has " +
-                   std::to_string(s.devices()));
-  };
-  if (w.dtype != sim::DType::fp32 && w.dtype != sim::DType::bf16)
-    refuse("training in " + std::string(sim::name(w.dtype)));
-  if (sim::trains_adapters(w)) refuse("training of adapters");
 }
 
 void require_fit(const sim::MemoryPlan& memory, const Device& device) {
@@ -346,8 +334,7 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank, sim::BufferId held
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const sim::Buffer& buffer = whole_plan().buffers[static_cast<std::size_t>(whole.buffer)];
   Part part;
-  part.of_tensor =
-      part_of_parameter(plan_.scenario.model, parameter_of(whole), parameter_place(plan_.scenario, rank));
+  part.of_tensor = part_of_parameter(plan_.scenario, parameter_of(whole), rank);
   const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(held)];
   // Of states with fewer elements than their parameter, a number a row, a column or a block, ranks have all,
   // and at the end those of what pads the vocabulary.

@@ -30,7 +30,7 @@ const BoundOperand* statistics_of_parts(const A& a) {
 void loss_of_part(const A& a, float* logits, const BoundOperand& all, const S& settings) {
   const std::int64_t ranks = all.bytes / static_cast<std::int64_t>(3 * sizeof(float)) / a.rows();
   cpu::cross_entropy_of_part(logits, a.f32(R::losses), a.i32(R::targets), a.f32(R::statistics), ranks,
-                             scale_of(a, settings), a.rows(), a.vocab(), settings.vocabulary);
+                             scale_of(a, settings), a.rows(), a.vocab(), settings.vocabulary, a.cap());
 }
 
 void hide_padding(const A& a, std::int64_t vocabulary) {
@@ -50,7 +50,7 @@ constexpr CpuKernelRow kRows[] = {
     {K::cross_entropy_statistics,
      [](const A& a, const S& settings) {
        cpu::cross_entropy_statistics(a.f32(R::statistics), a.f32(R::logits), a.i32(R::targets), a.rows(),
-                                     a.vocab(), settings.vocabulary);
+                                     a.vocab(), settings.vocabulary, a.cap());
      }},
     {K::cross_entropy,
      [](const A& a, const S& settings) {
@@ -70,7 +70,7 @@ constexpr CpuKernelRow kRows[] = {
      [](const A& a, const S& settings) {
        const std::vector<float> logits = wide_logits(a);
        cpu::cross_entropy_statistics(a.f32(R::statistics), logits.data(), a.i32(R::targets), a.rows(),
-                                     a.vocab(), settings.vocabulary);
+                                     a.vocab(), settings.vocabulary, a.cap());
      },
      sim::DType::bf16},
     {K::cross_entropy,

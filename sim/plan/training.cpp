@@ -223,6 +223,7 @@ void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p,
                  const LossStatistics& statistics) {
   const Workload& w = b.scenario().workload;
   const DType type = b.types().statistic;
+  const auto cap = static_cast<float>(b.model().final_logit_softcapping);
   // Where ranks divide the vocabulary, they know how many words are theirs.
   const std::int64_t vocab = b.model().vocab_size, words = b.scenario().model.vocab_size;
   const Dims dims{.rows = r.rows, .vocab = vocab, .words = b.tensor_parallel() || vocab == words ? 0 : words};
@@ -233,6 +234,7 @@ void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p,
     block.operations.push_back(operation("head.cross_entropy_statistics", OpKind::cross_entropy_statistics,
                                          type, dims,
                                          {writes(statistics.own), reads(r.logits), reads(r.targets)}));
+    block.operations.back().cap = cap;
     block.operations.push_back(collective("head.cross_entropy.all_gather", OpKind::all_gather, type,
                                           b.groups().tensor,
                                           {writes(statistics.all), reads(statistics.own)}));
@@ -244,7 +246,7 @@ void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p,
        .dims = dims,
        .operands = {updates(r.logits), writes(r.losses), reads(r.targets), reads(statistics.all)},
        .scalar = 1.0f / static_cast<float>(w.global_batch_size * w.seq_len),
-       .cap = static_cast<float>(b.model().final_logit_softcapping)});
+       .cap = cap});
 }
 
 void append_head_products_backward(Block& block, const PlanBuilder& b, const DecoderParameters& p,

@@ -137,25 +137,65 @@ TEST_CASE("Ranks that divide sequences cap scores as one rank, however they exch
   check_equal(s, settings_for(folder));
 }
 
-TEST_CASE("In bf16 the losses of several ranks are one rank's as far as 8 bits say") {
+TEST_CASE("In 16 bits the losses of several ranks are one rank's as far as these bits say") {
   const TemporaryFolder folder;
   const runtime::TrainSettings settings = settings_for(folder);
-  const auto [tensor, pipeline, data] =
-      GENERATE(table<int, int, int>({{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}}));
+  const sim::DType dtype = GENERATE(sim::DType::bf16, sim::DType::fp16);
+  const auto [tensor, pipeline, data, zero] = GENERATE(table<int, int, int, int>(
+      {{2, 1, 1, 0}, {1, 2, 1, 0}, {1, 1, 2, 0}, {2, 2, 2, 0}, {1, 1, 2, 1}, {1, 1, 2, 3}}));
   sim::Scenario s = tests::training(GENERATE(tests::small_gpt(), tests::small_llama()), 16, 1, 4);
-  s.workload.dtype = sim::DType::bf16;
-  s.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  s.workload.dtype = dtype;
+  s.hardware.peak[dtype] = sim::tflops(0.1);
   on_node_of_eight(s);
-  CAPTURE(s.model.name, tensor, pipeline, data);
+  CAPTURE(sim::name(dtype), s.model.name, tensor, pipeline, data, zero);
   sim::Scenario of_one = s;
   s.strategy.tensor_parallel = tensor;
   s.strategy.pipeline_parallel = pipeline;
   s.strategy.data_parallel = data;
+  s.strategy.zero_stage = zero;
   const sim::Report one = train_on_ranks(of_one, settings), several = train_on_ranks(s, settings);
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
     CHECK(several.steps[i].loss == Approx(one.steps[i].loss).epsilon(2e-3));
     CHECK(several.steps[i].grad_norm == Approx(one.steps[i].grad_norm).epsilon(2e-2));
   }
+}
+
+TEST_CASE("Adapters that several ranks train are one rank's") {
+  const TemporaryFolder folder;
+  sim::Scenario s = tests::training(GENERATE(tests::small_gpt(), tests::small_llama()), 16, 1, 4);
+  s.workload.lora_rank = 2;
+  const auto [tensor, pipeline, context, data, zero] =
+      GENERATE(table<int, int, int, int, int>({{2, 1, 1, 1, 0},
+                                               {1, 2, 1, 1, 0},
+                                               {1, 1, 2, 1, 0},
+                                               {1, 1, 1, 2, 0},
+                                               {1, 1, 1, 2, 1},
+                                               {1, 1, 1, 2, 2},
+                                               {1, 1, 1, 2, 3},
+                                               {2, 2, 1, 2, 1}}));
+  CAPTURE(s.model.name, tensor, pipeline, context, data, zero);
+  s.strategy.tensor_parallel = tensor;
+  s.strategy.pipeline_parallel = pipeline;
+  s.strategy.context_parallel = context;
+  s.strategy.data_parallel = data;
+  s.strategy.zero_stage = zero;
+  on_node_of_eight(s);
+  check_equal(s, settings_for(folder));
+}
+
+TEST_CASE("Ranks that divide a vocabulary cap its logits as one rank") {
+  const TemporaryFolder folder;
+  sim::Model model = tests::small_llama();
+  model.final_logit_softcapping = 0.02;  // below most logits of an untrained model
+  model.vocab_size = 301;                // the last rank's part is shorter
+  sim::Scenario s = tests::training(model, 16, 1, 4);
+  s.strategy.tensor_parallel = 2;
+  on_node_of_eight(s);
+  check_equal(s, settings_for(folder));
+  sim::Scenario without = s;
+  without.model.final_logit_softcapping = 0;
+  CHECK(train_on_ranks(without, settings_for(folder)).steps.back().loss !=
+        Approx(train_on_ranks(s, settings_for(folder)).steps.back().loss).epsilon(1e-4));
 }
 
 TEST_CASE("In bf16 ranks that divide sequences train as one, however they exchange keys") {
