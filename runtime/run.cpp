@@ -29,7 +29,7 @@ std::string without_kernels(const sim::Scenario& scenario, const Device& device)
     return "caps of scores in standard attention";
   if (m.has_latent_attention() && m.reach_of_windows() > 0) return "latent attention within windows";
   if (m.attention_sinks && m.has_latent_attention()) return "attention sinks in latent attention";
-  if (m.attention_sinks && scenario.strategy.context_parallel > 1)
+  if (m.attention_sinks && scenario.strategy.context_parallel > 1 && !device.shares_host_memory())
     return "attention sinks over context-parallel ranks";
   return "";
 }

@@ -47,25 +47,45 @@ cpu::SegmentKeys keys_of_other(const A& a, float* dkv, const S& settings) {
   const std::int64_t ranks = settings.context.ranks, steps = static_cast<std::int64_t>(a.scalar());
   return {{ranks, (settings.context.rank + ranks - steps) % ranks}, a.f32(R::other_kv), dkv, 2 * s.G * s.D};
 }
+// The first head of those that this rank attends with, where ranks divide heads for attention alone: sinks
+// are of all.
+std::int64_t first_head(const A& a, const S& settings) {
+  return settings.context.ranks > 1 ? settings.context.rank * a.attention().H : 0;
+}
+template <class Number>
+Number* from_head(Number* of_all, std::int64_t first) {
+  return of_all ? of_all + first : nullptr;
+}
+kernels::AttentionShape with_own_sinks(const A& a, const S& settings) {
+  kernels::AttentionShape s = a.attention();
+  s.sinks = from_head(s.sinks, first_head(a, settings));
+  return s;
+}
+
 void flash_forward(const A& a, const S& settings) {
   if (!a.f32(R::all_kv))
-    return cpu::attention_flash_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv), a.attention());
+    return cpu::attention_flash_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv),
+                                        with_own_sinks(a, settings));
   cpu::attention_segments_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv), settings.context,
                                   keys_of_all(a, nullptr, settings), a.attention());
 }
 
+void sinks_backward(const A& a, float* dsinks, const kernels::AttentionShape& s) {
+  if (dsinks) cpu::attention_sinks_backward(dsinks, a.f32(R::dout), a.f32(R::out), a.f32(R::lse), s);
+}
+
 void flash_backward(const A& a, const S& settings) {
-  const kernels::AttentionShape s = a.attention();
   if (!a.f32(R::all_kv)) {
+    const kernels::AttentionShape s = with_own_sinks(a, settings);
     cpu::attention_flash_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out), a.f32(R::lse),
                                   s);
-    if (a.f32(R::dsinks))
-      cpu::attention_sinks_backward(a.f32(R::dsinks), a.f32(R::dout), a.f32(R::out), a.f32(R::lse), s);
-    return;
+    return sinks_backward(a, from_head(a.f32(R::dsinks), first_head(a, settings)), s);
   }
+  const kernels::AttentionShape s = a.attention();
   cpu::attention_segments_backward(a.f32(R::dqkv), false, a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
                                    a.f32(R::lse), settings.context, keys_of_all(a, a.f32(R::dkv), settings),
                                    s);
+  sinks_backward(a, a.f32(R::dsinks), s);
 }
 
 void partial_forward(const A& a, const S& settings) {
@@ -82,6 +102,7 @@ void partial_backward(const A& a, const S& settings) {
   const cpu::SegmentKeys keys = own ? own_keys(a, dqkv, settings) : keys_of_other(a, dkv, settings);
   cpu::attention_segments_backward(dqkv, !own, a.f32(R::dout), a.f32(R::qkv), a.f32(R::out), a.f32(R::lse),
                                    settings.context, std::span(&keys, 1), s);
+  sinks_backward(a, a.f32(R::dsinks), s);
 }
 
 constexpr CpuKernelRow kRows[] = {
@@ -164,18 +185,19 @@ constexpr CpuKernelRow kRows[] = {
      [](const A& a, const S&) { cpu::rope_backward(a.b16(R::dqkv), a.f32(R::table), a.rope()); },
      sim::DType::bf16},
     {K::attention_flash,
-     [](const A& a, const S&) {
+     [](const A& a, const S& settings) {
        cpu::attention_flash_forward(a.b16(R::out), a.f32(R::lse), a.b16(R::qkv), a.attention(),
-                                    a.b16(R::sinks));
+                                    from_head(a.b16(R::sinks), first_head(a, settings)));
      },
      sim::DType::bf16},
     {K::attention_flash_backward,
-     [](const A& a, const S&) {
+     [](const A& a, const S& settings) {
        cpu::attention_flash_backward(a.b16(R::dqkv), a.b16(R::dout), a.b16(R::qkv), a.b16(R::out),
                                      a.f32(R::lse), a.attention());
+       const std::int64_t first = first_head(a, settings);
        if (a.b16(R::dsinks))
-         cpu::attention_sinks_backward(a.b16(R::dsinks), a.b16(R::dout), a.b16(R::out), a.f32(R::lse),
-                                       a.b16(R::sinks), a.attention());
+         cpu::attention_sinks_backward(a.b16(R::dsinks) + first, a.b16(R::dout), a.b16(R::out), a.f32(R::lse),
+                                       a.b16(R::sinks) + first, a.attention());
      },
      sim::DType::bf16},
     {K::kv_append,

@@ -71,7 +71,9 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
                      .kind = OpKind::attention_partial,
                      .dtype = b.types().wide_product,
                      .dims = dims,
-                     .operands = {writes(out), writes(lse), reads(a.qkv), reads(kv)},
+                     // A query has one sink: it is beside the rank's own keys.
+                     .operands = {writes(out), writes(lse), reads(a.qkv), reads(kv),
+                                  reads(step == 0 ? a.sinks.parameter : kNoBuffer)},
                      .scalar = static_cast<float>(step),
                      .cap = cap_of_scores(b)};
   };
@@ -130,7 +132,9 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
          .dtype = b.types().wide_product,
          .dims = dims,
          .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step), reads(d_attention),
-                      reads(a.qkv), reads(a.attention), reads(a.lse), reads(step == 0 ? kNoBuffer : own_kv)},
+                      reads(a.qkv), reads(a.attention), reads(a.lse), reads(step == 0 ? kNoBuffer : own_kv),
+                      reads(step == 0 ? a.sinks.parameter : kNoBuffer),
+                      updates(step == 0 ? a.sinks.gradient : kNoBuffer)},
          .scalar = static_cast<float>(step),
          .cap = cap_of_scores(b)});
     if (arrives) ops.push_back(sum(step, travelling[turn(step)], part));
@@ -163,7 +167,7 @@ std::vector<Operation> exchanged_attention_forward(const PlanBuilder& b, const D
            .kind = OpKind::attention_flash,
            .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
-           .operands = {writes(h.attention), writes(h.lse), reads(h.qkv)},
+           .operands = {writes(h.attention), writes(h.lse), reads(h.qkv), {}, reads(h.sinks.parameter)},
            .cap = cap_of_scores(b),
            .whole_sequence = true},
           all_to_all(b, "layer.attention.out.all_to_all.forward", dims, false, attention, h.attention)};
@@ -182,7 +186,15 @@ std::vector<Operation> exchanged_attention_backward(PlanBuilder& b, const std::s
            .kind = OpKind::attention_flash_backward,
            .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
-           .operands = {writes(d_heads), reads(d_out), reads(h.qkv), reads(h.attention), reads(h.lse)},
+           .operands = {writes(d_heads),
+                        reads(d_out),
+                        reads(h.qkv),
+                        reads(h.attention),
+                        reads(h.lse),
+                        {},
+                        {},
+                        reads(h.sinks.parameter),
+                        updates(h.sinks.gradient)},
            .cap = cap_of_scores(b),
            .whole_sequence = true},
           all_to_all(b, "layer.attention.qkv.all_to_all.backward", dims, true, d_qkv, d_heads)};

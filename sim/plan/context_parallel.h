@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/plan/builder.h"
+#include "sim/plan/parameters.h"
 
 namespace sim {
 
@@ -29,6 +30,7 @@ RingScratch add_ring_scratch(PlanBuilder& builder, const std::string& block);
 // `kv` is the keys' and values' part of `qkv`. Dims are those of flash attention.
 struct AttentionBuffers {
   BufferId qkv = kNoBuffer, kv = kNoBuffer, attention = kNoBuffer, lse = kNoBuffer;
+  Tensor sinks;  // of all heads
 };
 std::vector<Operation> ring_attention_forward(const PlanBuilder& builder, const Dims& dims,
                                               const AttentionBuffers& a, const RingScratch& scratch);

@@ -462,10 +462,10 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, const Decode
                                               const LayerResults& r, const LayerContext& c) {
   const Dims dims = head_dims(b, c.kind);
   if (exchanges_by(b, ContextParallelComm::ring))
-    return ring_attention_forward(b, dims, {r.qkv, r.kv, r.attention, r.lse}, c.ring);
+    return ring_attention_forward(b, dims, {r.qkv, r.kv, r.attention, r.lse, p.sinks}, c.ring);
   if (exchanges_by(b, ContextParallelComm::all_to_all))
-    return exchanged_attention_forward(b, dims, {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse},
-                                       r.qkv, r.attention);
+    return exchanged_attention_forward(
+        b, dims, {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse, p.sinks}, r.qkv, r.attention);
   if (uses_flash(b)) {
     std::vector<Operation> ops;
     if (c.kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, c.kv_of_all_ranks, r.kv));
@@ -712,12 +712,13 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
     const auto attention_backward = [&] {
       const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
       if (exchanges_by(b, ContextParallelComm::ring)) {
-        append(ops, ring_attention_backward(b, block, head_dims(b, c.kind), {r.qkv, r.kv, r.attention, r.lse},
-                                            d_qkv, d_attention));
+        append(ops, ring_attention_backward(b, block, head_dims(b, c.kind),
+                                            {r.qkv, r.kv, r.attention, r.lse, p.sinks}, d_qkv, d_attention));
       } else if (exchanges_by(b, ContextParallelComm::all_to_all)) {
-        append(ops, exchanged_attention_backward(b, block, head_dims(b, c.kind),
-                                                 {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse},
-                                                 d_qkv, d_attention));
+        append(ops,
+               exchanged_attention_backward(b, block, head_dims(b, c.kind),
+                                            {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse, p.sinks},
+                                            d_qkv, d_attention));
       } else if (uses_flash(b)) {
         const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
         const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");

@@ -231,15 +231,16 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  elementwise(3 * queries_and_keys)},
 // all_kv: keys and values of all ranks of a context-parallel group (batch, kv_length, 2 kv_heads head_dim).
 // The queries are then two segments of the sequence, one from each end, so that every rank sees as many
-// pairs; dkv is of all ranks, and dqkv takes the queries' part alone.
+// pairs; dkv is of all ranks, and dqkv takes the queries' part alone. Ranks that divide heads for attention
+// alone have the sinks of all heads.
 {K::attention_flash, F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), maybe(out(R::lse, row_sums)), in(R::qkv, qkv_size), maybe(in(R::all_kv, of_all)),
-  maybe(in(R::sinks, heads))},
+  maybe(in(R::sinks, at_least(heads)))},
  tensor_cores(visible)},
 {K::attention_flash_backward, F::attention, D::backward, C::flash_attention,
  {out(R::dqkv, qkv_size), in(R::dout, query_size), in(R::qkv, qkv_size), in(R::out, query_size),
-  in(R::lse, row_sums), maybe(in(R::all_kv, of_all)), maybe(out(R::dkv, of_all)), maybe(in(R::sinks, heads)),
-  maybe(sum(R::dsinks, heads))},
+  in(R::lse, row_sums), maybe(in(R::all_kv, of_all)), maybe(out(R::dkv, of_all)),
+  maybe(in(R::sinks, at_least(heads))), maybe(sum(R::dsinks, at_least(heads)))},
  tensor_cores(2.5 * visible, 2 * visible)},  // five products, where forward has two: the scores once more
 // Latent attention: q (rows, heads head_dim); kv (rows, heads (head_dim + value_dim)): what the up-projection gives,
 // and behind all rows of it a copy of the one rotary key (rows, rope_dim) for each head. The cache is (batch, tokens,
@@ -275,12 +276,12 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // many steps the keys have come.
 {K::attention_partial, F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), out(R::lse, row_sums), in(R::qkv, qkv_size).touching(query_size, R::other_kv),
-  maybe(in(R::other_kv, own_kv))},
+  maybe(in(R::other_kv, own_kv)), maybe(in(R::sinks, heads))},
  tensor_cores(visible)},
 {K::attention_partial_backward, F::attention, D::backward, C::flash_attention,
  {sum(R::dqkv, qkv_size).touching(query_size, R::other_kv), maybe(out(R::dkv, own_kv)), in(R::dout, query_size),
   in(R::qkv, qkv_size).touching(query_size, R::other_kv), in(R::out, query_size), in(R::lse, row_sums),
-  maybe(in(R::other_kv, own_kv))},
+  maybe(in(R::other_kv, own_kv)), maybe(in(R::sinks, heads)), maybe(sum(R::dsinks, heads))},
  tensor_cores(2.5 * visible, 2 * visible)},
 // Two parts of the keys: two weights a row; scale, scale and add.
 {K::attention_merge, F::attention, D::forward, C::streamed,

@@ -183,6 +183,33 @@ TEST_CASE("Adapters that several ranks train are one rank's") {
   check_equal(s, settings_for(folder));
 }
 
+TEST_CASE("Ranks that divide sequences learn attention sinks as one rank, however they exchange keys") {
+  const TemporaryFolder folder;
+  runtime::TrainSettings settings = settings_for(folder);
+  settings.learning_rate = 0.3f;
+  sim::Model model = tests::small_llama();
+  model.attention_sinks = true;
+  model.num_attention_heads = 8;
+  model.num_key_value_heads = 4;
+  sim::Scenario s = tests::training(model, 16, 1, 4);
+  s.workload.optimizer = sim::Optimizer::sgd;  // its steps are as long as gradients are
+  on_node_of_eight(s);
+  const auto trained = [&] {
+    return tests::train_on_ranks(s, settings, [] { return runtime::make_cpu_device(1); });
+  };
+  const tests::Trained one = trained();
+  const auto [tensor, context] = GENERATE(table<int, int>({{1, 2}, {1, 4}, {2, 2}}));
+  s.strategy.tensor_parallel = tensor;
+  s.strategy.context_parallel = context;
+  s.strategy.context_parallel_comm =
+      GENERATE(sim::ContextParallelComm::ring, sim::ContextParallelComm::all_gather,
+               sim::ContextParallelComm::all_to_all);
+  CAPTURE(tensor, context, sim::name(s.strategy.context_parallel_comm));
+  const tests::Trained several = trained();
+  CHECK(tests::steps_apart(several.report, one.report) <= 1e-5);
+  CHECK(tests::parameters_apart(several, one) <= 1e-5);
+}
+
 TEST_CASE("Ranks that divide a vocabulary cap its logits as one rank") {
   const TemporaryFolder folder;
   sim::Model model = tests::small_llama();
