@@ -59,7 +59,7 @@ std::string format(Bytes b) {
 }
 
 std::string format(Seconds t) {
-  static constexpr std::array<Unit, 4> kShort{{{1e-9, "ns"}, {1e-6, "us"}, {1e-3, "ms"}, {1, "s"}}};
+  static constexpr std::array<Unit, 4> kShort{{{1e-9, "ns"}, {1e-6, "\u00b5s"}, {1e-3, "ms"}, {1, "s"}}};
   // Minutes, hours and days from twice the unit on: 90 s and 36 h read better than 1.50 min and 1.50 days.
   static constexpr std::array<Unit, 4> kLong{{{1, "s"}, {60, "min"}, {3600, "h"}, {86400, "days"}}};
   return std::fabs(t.value) < 60 ? in_units(t.value, kShort) : in_units(t.value, kLong, 2);

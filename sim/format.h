@@ -9,7 +9,7 @@
 namespace sim {
 
 std::string format(Bytes b);    // B, KiB, MiB, GiB, TiB, three significant digits
-std::string format(Seconds t);  // ns, us, ms, s, min, h, days
+std::string format(Seconds t);  // ns, µs, ms, s, min, h, days
 std::string format(Flops f);    // FLOP, MFLOP ... ZFLOP
 std::string format(FlopsPerSecond r);
 std::string format(BytesPerSecond r);      // decimal: GB/s, as datasheets write it

@@ -66,8 +66,8 @@ class Arithmetic {
     }
     if (digits.empty()) throw std::invalid_argument("no number: " + text_.substr(at_));
     skip();
-    while (at_ < text_.size() &&
-           (std::isalpha(static_cast<unsigned char>(text_[at_])) || text_[at_] == '%')) {
+    while (at_ < text_.size() && (std::isalpha(static_cast<unsigned char>(text_[at_])) ||
+                                  (text_[at_] & 0x80) || text_[at_] == '%')) {
       if (text_[at_] == 'x' && unit.empty()) break;
       unit += text_[at_++];
     }
@@ -78,7 +78,7 @@ class Arithmetic {
                                                         {"tokens", 1},
                                                         {"s", 1},
                                                         {"ms", 1e-3},
-                                                        {"us", 1e-6},
+                                                        {"\u00b5s", 1e-6},
                                                         {"ns", 1e-9},
                                                         {"min", 60},
                                                         {"h", 3600},

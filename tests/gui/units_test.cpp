@@ -1,6 +1,7 @@
 // The units of memory on screen, and reduced motion: kept, reachable from the palette, and true everywhere.
 #include <regex>
 
+#include "app/gui/figures/text.h"
 #include "sim/byte_units.h"
 #include "sim/format.h"
 #include "tests/gui/null_desktop.h"
@@ -68,6 +69,31 @@ TEST_CASE("after the switch no panel says KiB, MiB, GiB or TiB of what it comput
   REQUIRE(desktop.shell().commands().invoke("view.bytes"));
   desktop.settle();
   CHECK(std::regex_search(desktop.words(), binary));
+}
+
+TEST_CASE("microseconds have their sign in every panel: none says us") {
+  NullDesktop desktop(tests::small_scenario(), {1920, 1080});
+  // These show what others wrote: texts of lessons, sources.
+  const auto is_of_others = [](std::string_view id) {
+    return id == "lessons" || id == "methodology" || id == "calibrate";
+  };
+  const std::regex letters("([0-9] |, )us($|[^a-z_])");
+  int panels_with_sign = 0;
+  for (const PanelEntry* panel : panels()) {
+    if (is_of_others(panel->id)) continue;
+    desktop.shell().view().maximised = panel->id;
+    desktop.settle_studies();
+    std::string words = desktop.words();
+    for (const PanelFigures& of : desktop.shell().figures(panel->id)) words += " " + to_markdown(of.figures);
+    CAPTURE(panel->id);
+    panels_with_sign += words.find("\u00b5s") != std::string::npos;
+    std::smatch found;
+    if (std::regex_search(words, found, letters))
+      FAIL_CHECK("says " << found.prefix().str().substr(
+                                found.prefix().str().size() > 30 ? found.prefix().str().size() - 30 : 0)
+                         << found.str());
+  }
+  CHECK(panels_with_sign >= 3);
 }
 
 TEST_CASE("units and reduced motion are kept between starts, and stand in the palette") {

@@ -21,7 +21,7 @@ TEST_CASE("quantities read as people write them") {
   CHECK(format(Bytes{-2048}) == "-2.00 KiB");
 
   CHECK(format(Seconds{0}) == "0 ns");
-  CHECK(format(us(2.5)) == "2.50 us");
+  CHECK(format(us(2.5)) == "2.50 \u00b5s");
   CHECK(format(Seconds{9.42}) == "9.42 s");
   CHECK(format(Seconds{0.0314}) == "31.4 ms");
   CHECK(format(Seconds{90}) == "90.0 s");

@@ -272,7 +272,7 @@ void draw_bands(const Context& context, const FitsView& view, ImVec2 size) {
   for (const FittedBand& band : view.bands)
     for (const sim::ErrorBand& part : band.bands) most = std::max({most, part.high, -part.low});
   Chart chart(look, "##bands", ImGui::GetContentRegionAvail(),
-              logarithmic_axis("predicted, us", kShortest, kLongest, {1e-6, ""}),
+              logarithmic_axis("predicted, \u00b5s", kShortest, kLongest, {1e-6, ""}),
               {"error, %", -most * 1.1, most * 1.1, false, {0.01, ""}});
   if (!chart) return;
   const std::array<ChartPoint, 2> none = {{{kShortest, 0}, {kLongest, 0}}};

@@ -39,7 +39,7 @@ ImU32 source_color(const Look& look, std::size_t source) {
 // "step_time_s" -> "step time, s": columns bear their unit as a suffix.
 std::string column_title(std::string_view column) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> units = {{
-      {"_us", ", us"},
+      {"_us", ", \u00b5s"},
       {"_ms", ", ms"},
       {"_s", ", s"},
       {"_gbps", ", GB/s"},

@@ -55,7 +55,7 @@ ScaleUnit byte_unit(double greatest) {
 }
 
 ScaleUnit time_unit(double greatest) {
-  return largest_within(greatest, std::array<ScaleUnit, 3>{{{1e-6, "us"}, {1e-3, "ms"}, {1, "s"}}});
+  return largest_within(greatest, std::array<ScaleUnit, 3>{{{1e-6, "\u00b5s"}, {1e-3, "ms"}, {1, "s"}}});
 }
 
 ScaleUnit flop_rate_unit(double greatest) {
