@@ -66,7 +66,8 @@ TEST_CASE("what marks the keyboard's place has the contrast that WCAG asks for, 
   for (const ImU32 ground : {p.panel, p.raised}) CHECK(contrast(p.predicted, ground) >= 3);
 }
 
-TEST_CASE("in the theme of high contrast all that is drawn, and borders too, have a contrast of 3 (WCAG 1.4.11)") {
+TEST_CASE(
+    "in the theme of high contrast all that is drawn, and borders too, have a contrast of 3 (WCAG 1.4.11)") {
   const Palette& p = palette(app::Theme::high_contrast);
   std::vector<ImU32> drawn = {p.border, p.ceiling, p.predicted, p.measured};
   for (const auto& colors : {std::span<const ImU32>(p.memory), std::span<const ImU32>(p.passes),
@@ -94,6 +95,18 @@ TEST_CASE("all that a plot shows is in one unit, the largest that its greatest v
 TEST_CASE("ticks are round, cover their axis and are written with thousands") {
   for (const double tick : round_ticks(-3, 3, 6)) CHECK_FALSE((tick == 0 && std::signbit(tick)));
   CHECK(round_ticks(0, 100, 5) == std::vector<double>{0, 20, 40, 60, 80, 100});
+  for (int seed = 0; seed < 2000; ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const double low = std::uniform_real_distribution(-10.0, 10.0)(random) * (seed % 2);
+    const double high = low + std::exp(std::uniform_real_distribution(-9.0, 9.0)(random));
+    const int wanted = static_cast<int>(random() % 9);
+    const std::vector<double> ticks = round_ticks(low, high, wanted);
+    CAPTURE(low, high, wanted);
+    REQUIRE(ticks.size() >= 2);  // one says nothing of the others
+    CHECK(ticks.size() <= std::max(6u, static_cast<unsigned>(wanted) + 1));
+    const double slack = 1e-6 * (high - low);
+    CHECK((ticks.front() >= low - slack && ticks.back() <= high + slack));
+  }
   CHECK(tick_label(1200) == "1,200");
   CHECK(tick_label(12500) == "12,500");
   CHECK(tick_label(2.5e6) == "2.5M");

@@ -79,6 +79,16 @@ struct Scale {
   float at(double bytes) const { return begin + (end - begin) * static_cast<float>(bytes / greatest); }
 };
 
+// Over a plot's lines, which would go through the words. `align` as draw_text has it.
+void text_on_plate(ImDrawList* list, const Look& look, TextRole role, ImVec2 at, ImU32 color,
+                   const std::string& words, ImVec2 align) {
+  const ImVec2 size = text_size_of(look, role, words);
+  const ImVec2 least = {at.x - align.x * size.x, at.y - align.y * size.y};
+  list->AddRectFilled({least.x - look.px(3), least.y}, {least.x + size.x + look.px(3), least.y + size.y},
+                      look.color().panel, look.px(3));
+  draw_text(list, look, role, at, color, words, align);
+}
+
 void draw_stack(const PanelContext& context, const Ledger& row, const Scale& scale, const ScaleUnit& unit,
                 float top, float bottom, double capacity) {
   const Look& look = context.look;
@@ -119,7 +129,7 @@ void draw_stack(const PanelContext& context, const Ledger& row, const Scale& sca
   // Beside the capacity's line, where that would go through it.
   if (x < line + look.px(4) && x + width > line - look.px(4) && line + look.px(6) + width <= scale.end)
     x = line + look.px(6);
-  draw_text(list, look, TextRole::number, {x, (top + bottom) / 2}, color, total, {0, 0.5f});
+  text_on_plate(list, look, TextRole::number, {x, (top + bottom) / 2}, color, total, {0, 0.5f});
 }
 
 std::vector<LegendEntry> legend_of(const Look& look, const Categories& shown) {
@@ -187,9 +197,8 @@ void draw_ledgers(const ContextWith<MemoryState>& context, ImVec2 size) {
     list->AddRectFilled({x, rows_top}, {x + line, rows_bottom}, c.grid);
     const std::string label = tick == 0 ? std::string("0 ") + unit.name : tick_label(tick);
     const float half = text_size_of(look, TextRole::caption, label).x / 2;
-    if (x + half <= scale.end)
-      draw_text(list, look, TextRole::caption, {x, rows_bottom + look.px(4)}, c.dim, label,
-                {tick == 0 ? 0.0f : 0.5f, 0});
+    const float middle = tick == 0 ? x + half : std::min(x, scale.end - half);
+    draw_text(list, look, TextRole::caption, {middle, rows_bottom + look.px(4)}, c.dim, label, {0.5f, 0});
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float top = rows_top + row_height * static_cast<float>(i);
@@ -376,7 +385,7 @@ void draw_part(const PanelContext& context, const TimelinePart& part, const Stac
   const float x = std::clamp(peak.x, outline.front().x + extent.x / 2 + look.px(6),
                              std::max(outline.front().x + extent.x / 2 + look.px(6),
                                       std::min(outline.back().x, plot_right) - extent.x / 2 - look.px(6)));
-  draw_text(list, look, TextRole::caption, {x, bottom}, c.text, label, {0.5f, 1});
+  text_on_plate(list, look, TextRole::caption, {x, bottom}, c.text, label, {0.5f, 1});
   ImPlot::PopPlotClipRect();
 }
 
@@ -438,13 +447,8 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   if (capacity_in_view) {
     const float y = std::floor(ImPlot::PlotToPixels(0, capacity / unit.size).y);
     list->AddRectFilled({plot_least.x, y}, {plot_most.x, y + look.px(1.5f)}, c.bad);
-    // On a plate: the line crosses whatever the categories' colours are.
-    const std::string words = unit.text(capacity);
-    const ImVec2 size_of_words = text_size_of(look, TextRole::caption, words);
-    const ImVec2 end_of_words = {plot_most.x - look.px(6), y - look.px(3)};
-    list->AddRectFilled({end_of_words.x - size_of_words.x - look.px(4), end_of_words.y - size_of_words.y},
-                        {end_of_words.x + look.px(4), end_of_words.y}, c.panel, look.px(3));
-    draw_text(list, look, TextRole::caption, end_of_words, c.bad, words, {1, 1});
+    text_on_plate(list, look, TextRole::caption, {plot_most.x - look.px(6), y - look.px(3)}, c.bad,
+                  unit.text(capacity), {1, 1});
   }
   ImPlot::PopPlotClipRect();
   ImPlot::EndPlot();

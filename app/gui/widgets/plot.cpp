@@ -43,9 +43,10 @@ void hatch(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, ImU32 
   list->PopClipRect();
 }
 
-std::vector<double> round_ticks(double low, double high, int wanted) {
+namespace {
+
+std::vector<double> multiples(double low, double high, int wanted) {
   std::vector<double> ticks;
-  if (!(high > low) || wanted < 1) return ticks;
   const double rough = (high - low) / wanted;
   const double decade = std::pow(10, std::floor(std::log10(rough)));
   double step = decade * 10;
@@ -56,6 +57,19 @@ std::vector<double> round_ticks(double low, double high, int wanted) {
     }
   for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k)
     ticks.push_back(k == 0 ? 0 : k * step);  // never -0
+  return ticks;
+}
+
+}  // namespace
+
+std::vector<double> round_ticks(double low, double high, int wanted) {
+  if (!(high > low)) return {};
+  constexpr std::size_t kLeast = 2;
+  constexpr int kSurely =
+      5;  // that many wanted, and kLeast come of any range: steps are rounded by 2.5 at most
+  int count = std::max(1, wanted);
+  std::vector<double> ticks = multiples(low, high, count);
+  while (ticks.size() < kLeast && count < kSurely) ticks = multiples(low, high, ++count);
   return ticks;
 }
 

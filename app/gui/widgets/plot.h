@@ -21,7 +21,8 @@ void dashed_line(ImDrawList* list, const Look& look, std::span<const ImVec2> poi
 // Diagonal strokes over a rectangle: what lies past a limit.
 void hatch(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, ImU32 color);
 
-// About `wanted` round numbers that cover [low, high]: 1, 2 or 5 times a power of ten.
+// About `wanted` round numbers within [low, high], 1, 2 or 5 times a power of ten apart; two at least,
+// because one says nothing of the others.
 std::vector<double> round_ticks(double low, double high, int wanted);
 // Powers of ten from low to high, every so many where there are more than wanted; with 2 and 5 between where
 // there are few.
