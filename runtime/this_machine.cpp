@@ -55,6 +55,13 @@ std::int64_t control_group_limit() {
   return least;
 }
 
+// The least time there is of files that went meanwhile, and of folders that are not there.
+fs::file_time_type changed(const fs::path& path) {
+  std::error_code none;
+  const fs::file_time_type written = fs::last_write_time(path, none);
+  return none ? fs::file_time_type::min() : written;
+}
+
 }  // namespace
 
 std::optional<fs::path> cache_directory() {
@@ -89,19 +96,18 @@ std::optional<sim::Calibration> cached_calibration(const fs::path& name) {
   return std::nullopt;
 }
 
+fs::file_time_type calibrations_folder_changed() {
+  const std::optional<fs::path> directory = cache_directory();
+  return directory ? changed(*directory) : fs::file_time_type::min();
+}
+
 fs::file_time_type calibrations_changed() {
   const std::optional<fs::path> directory = cache_directory();
-  if (!directory) return fs::file_time_type::min();
-  std::error_code none;  // of files that went meanwhile, or folders that are not there
-  fs::file_time_type newest = fs::file_time_type::min();
-  const auto look_at = [&](const fs::path& path) {
-    const fs::file_time_type written = fs::last_write_time(path, none);
-    if (!none) newest = std::max(newest, written);
-  };
-  // The folder's own time says what came and went, the files' what was written over in place.
-  look_at(*directory);
+  fs::file_time_type newest = calibrations_folder_changed();
+  if (!directory) return newest;
+  std::error_code none;
   for (fs::directory_iterator file(*directory, none); file != fs::directory_iterator(); file.increment(none))
-    if (file->path().extension() == ".json") look_at(file->path());
+    if (file->path().extension() == ".json") newest = std::max(newest, changed(file->path()));
   return newest;
 }
 

@@ -23,8 +23,11 @@ std::filesystem::path writable_cache_directory();
 // version is set aside with a sentence. Throws std::system_error, with the file's name, where the disk fails.
 std::optional<sim::Calibration> cached_calibration(const std::filesystem::path& name);
 
-// When a calibration that is kept there last came, changed or went, whoever wrote it; the least time there is
-// where no folder is.
+// When a file last came to the folder of calibrations, went, or was renamed over, as this program writes all
+// of them; the least time there is where no folder is.
+std::filesystem::file_time_type calibrations_folder_changed();
+// When a calibration that is kept there last came, changed or went, by whatever hand: every file is looked
+// at.
 std::filesystem::file_time_type calibrations_changed();
 
 // Where this-machine's calibration is kept; it bears the CPU's name, thread count and the kernels' code,

@@ -247,7 +247,7 @@ void Shell::frame() {
   studies_.poll();
   runs_.poll();
   take_over_places();
-  if (calibrations_.take_over() && !follow_this_machine() &&
+  if (calibrations_.take_over(ImGui::GetTime()) && !follow_this_machine() &&
       document().scenario().hardware.name != sim::kThisMachine)
     toast_.say("This machine is measured. Scenarios that are on it know it when they are shown.");
   tell_of_picture();

@@ -2,6 +2,9 @@
 #include "app/gui/panels/calibrate.h"
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <thread>
 
 #include "app/cli/scenario_flags.h"
 #include "app/gui/panels/roofline.h"
@@ -180,6 +183,37 @@ TEST_CASE(
   tests::keep_known_machine();
   look();
   CHECK(shell.document().scenario() == tests::small_scenario());
+}
+
+TEST_CASE(
+    "a machine's file is known in the next frame where it was renamed over; files are looked at one by one "
+    "no "
+    "more often than twice a second") {
+  const CacheFolder cache;
+  NullDesktop desktop;
+  Shell& shell = desktop.shell();
+  REQUIRE(shell.commands().invoke("hardware.this-machine"));
+  sim::Calibration here = tests::keep_known_machine();
+  // Frames until the next file is known.
+  const auto frames_until_known = [&](double tflops, const std::filesystem::path& file) {
+    here.hardware.peak[sim::DType::fp32] = sim::tflops(tflops);
+    tests::keep(here, file);
+    if (file != runtime::this_machine_file()) std::filesystem::rename(file, runtime::this_machine_file());
+    int frames = 0;
+    for (; frames < 100 && !(shell.document().scenario().hardware == here.hardware); ++frames) {
+      desktop.frame();
+      // Times of files are no finer than this.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return frames;
+  };
+  const std::filesystem::path machine = runtime::this_machine_file();
+  const std::filesystem::path beside = machine.parent_path() / "new";
+  REQUIRE(frames_until_known(0.2, beside) <= 2);
+  const int in_place = frames_until_known(0.3, machine);
+  CHECK(in_place > 20);
+  CHECK(in_place <= 31);
+  CHECK(frames_until_known(0.4, beside) <= 2);
 }
 
 TEST_CASE(

@@ -15,6 +15,7 @@ namespace app::gui {
 namespace {
 
 constexpr std::size_t kMostKnown = 32;
+constexpr double kBetweenLooks = 0.5;  // seconds, at files that another program may write in place
 
 // Ends with the child, which is killed where the result is no longer wanted.
 void measure_this_machine(const std::string& executable, const Study<int, int>::Course& course) {
@@ -79,7 +80,11 @@ void Calibrations::forget_refit(const std::string& hardware) {
   runtime::forget_refit(hardware);
 }
 
-bool Calibrations::take_over() {
+bool Calibrations::take_over(double now) {
+  const auto folder = runtime::calibrations_folder_changed();
+  if (folder == folder_at_ && now < look_at_) return false;
+  folder_at_ = folder;
+  look_at_ = now + kBetweenLooks;
   const auto changed = runtime::calibrations_changed();
   if (changed == read_at_) return false;
   read_at_ = changed;

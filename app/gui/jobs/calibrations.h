@@ -35,8 +35,9 @@ class Calibrations {
   // Measures this machine, in a process of its own.
   void measure() { measuring_.ask(++measurements_); }
   const StudyProgress& progress() const { return measuring_.progress(); }
-  // Once a frame. True when what is kept of this machine has changed: it is known by that from now on.
-  bool take_over();
+  // Once a frame, `now` seconds into the program's life. True when what is kept of this machine has changed:
+  // it is known by that from now on.
+  bool take_over(double now);
 
  private:
   void read_this_machine();
@@ -44,7 +45,9 @@ class Calibrations {
   std::function<void(std::string)> say_;
   Study<int, int>& measuring_;  // the how manieth measurement
   int measurements_ = 0;
-  std::filesystem::file_time_type read_at_;  // of the files' last change, when they were read
+  std::filesystem::file_time_type read_at_;         // of the files' last change, when they were read
+  std::filesystem::file_time_type folder_at_ = {};  // of the folder's own, when its files were looked at
+  double look_at_ = 0;                              // when they are, at the latest: seconds
   std::shared_ptr<const sim::Calibration> here_;
   // As they were asked for; null where there is none.
   std::vector<std::pair<sim::Hardware, std::shared_ptr<const sim::Calibration>>> known_;
