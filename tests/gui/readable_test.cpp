@@ -1,8 +1,10 @@
 // What is written can be read: no text is cut off, none lies on another.
 #include <array>
 #include <random>
+#include <regex>
 
 #include "sim/cost/predict.h"
+#include "sim/format.h"
 #include "sim/plan/legality.h"
 #include "tests/gui/drawn_text.h"
 #include "tests/gui/null_desktop.h"
@@ -58,6 +60,27 @@ TEST_CASE("no text of any panel is cut off or lies on another, at three sizes an
         CHECK(tests::drawn_glyphs().size() > 30);
         check_text();
       }
+    }
+}
+
+TEST_CASE("the throughput's tile says its whole number, at three sizes and four scales") {
+  const char* preset =
+      GENERATE("train-llama-3.1-8b-8-h100", "train-llama-3.1-405b-16384-h100", "chat-llama-3.1-8b-h100");
+  tests::NullDesktop desktop(sim::load_scenario_preset(preset), kSizes[1]);
+  const std::string wide = desktop.words();
+  std::smatch number;
+  REQUIRE(std::regex_search(wide, number, std::regex("Throughput\\s+([0-9][0-9,.]*)")));
+  const std::string whole = number[1];
+  std::string digits = whole;
+  std::erase(digits, ',');
+  const std::string rounded = sim::format_short(std::stod(digits));
+  for (const float scale : kScales)
+    for (const ImVec2 size : kSizes) {
+      desktop.resize(size);
+      desktop.shell().set_display_scale(scale);
+      desktop.settle();
+      CAPTURE(preset, scale, size.x, whole, rounded);
+      CHECK((desktop.says(whole) || desktop.says(rounded)));
     }
 }
 

@@ -363,6 +363,11 @@ void draw(const ContextWith<OverviewState>& context) {
   const float least_width = look.px(140);
   if (ImGui::GetContentRegionAvail().x / static_cast<float>(tiles.size() + 1) >= least_width)
     if (auto tile = run_tile(context, report)) tiles.push_back(std::move(*tile));
+  // Below this a number is cut: then there are fewer, the memory's and the step's to the end.
+  constexpr float kLeastOfNumber = 92;
+  while (tiles.size() > 2 &&
+         ImGui::GetContentRegionAvail().x / static_cast<float>(tiles.size()) < look.px(kLeastOfNumber))
+    tiles.pop_back();
   compare_with_baseline(context, report, tiles);
   show_last_change(context, report, tiles);
 

@@ -63,32 +63,38 @@ bool draw_tile(const Look& look, const Tile& given, ImVec2 size, bool selected) 
   draw_text(list, look, TextRole::caption, {least.x + pad, y}, c.dim,
             fitted(look, TextRole::caption, tile.title, inner));
   y += text_size_of(look, TextRole::caption, tile.title).y + look.px(4);
-  // Smaller type before a number without its unit.
-  const float unit_width = text_size_of(look, TextRole::body, tile.unit).x + look.px(6);
-  const auto role_of = [&](const std::string& words) {
-    TextRole role = TextRole::tile;
-    for (const TextRole smaller : {TextRole::heading, TextRole::title, TextRole::caption})
-      if (text_size_of(look, role, words).x + unit_width > inner) role = smaller;
-    return role;
+  // Smaller type before a number without its unit beside it; the unit below it before a number smaller than
+  // that.
+  float unit_width = text_size_of(look, TextRole::body, tile.unit).x + look.px(6);
+  const auto has_room = [&](TextRole role, const std::string& words) {
+    return text_size_of(look, role, words).x + unit_width <= inner;
   };
-  TextRole role = role_of(tile.value);
-  if (!tile.short_value.empty() && text_size_of(look, role, tile.value).x + unit_width > inner) {
-    tile.value = tile.short_value;
-    role = role_of(tile.value);
-  }
-  const ImVec2 value = text_size_of(look, role, tile.value);
+  if (!tile.short_value.empty() && !has_room(TextRole::title, tile.value)) tile.value = tile.short_value;
   const float line_of_value = text_size_of(look, TextRole::tile, tile.value).y;
+  const float line_of_unit = text_size_of(look, TextRole::caption, tile.unit).y;
+  const bool is_below = !tile.unit.empty() && !has_room(TextRole::title, tile.value) &&
+                        y + line_of_value + line_of_unit <= most.y - look.px(4);
+  if (is_below) unit_width = 0;
+  TextRole role = TextRole::tile;
+  for (const TextRole smaller : {TextRole::heading, TextRole::title, TextRole::caption})
+    if (!has_room(role, tile.value)) role = smaller;
+  const ImVec2 value = text_size_of(look, role, tile.value);
   draw_text(list, look, role, {least.x + pad, y + line_of_value * 0.86f}, c.text,
             fitted(look, role, tile.value, inner), {0, 0.86f});
   const float unit_begin = value.x + look.px(6);
   const std::string with_rest = tile.of.empty() ? tile.unit : tile.unit + " " + tile.of;
   for (const std::string& unit : {with_rest, tile.unit}) {
-    if (unit_begin + text_size_of(look, TextRole::body, unit).x > inner) continue;
+    if (is_below || unit_begin + text_size_of(look, TextRole::body, unit).x > inner) continue;
     draw_text(list, look, TextRole::body, {least.x + pad + unit_begin, y + line_of_value * 0.86f}, c.dim,
               unit, {0, 1});
     break;
   }
-  y += line_of_value + look.px(6);
+  y += line_of_value + look.px(is_below ? 0 : 6);
+  if (is_below) {
+    draw_text(list, look, TextRole::caption, {least.x + pad, y}, c.dim,
+              fitted(look, TextRole::caption, tile.unit, inner));
+    y += line_of_unit + look.px(4);
+  }
   if (!tile.bar.empty()) {
     const float thickness = std::floor(look.px(5));
     y = std::floor(y);
