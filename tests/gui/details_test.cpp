@@ -3,6 +3,7 @@
 #include <string>
 
 #include "app/gui/figures/export.h"
+#include "sim/cost/predict.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 
@@ -56,6 +57,23 @@ TEST_CASE(
   desktop.frames(2);
   CHECK(desktop.says("a device of"));
   CHECK(desktop.shell().document().scenario() == scenario);
+}
+
+TEST_CASE("a generation that writes no words says why: weights of a preset are drawn at random") {
+  sim::Scenario scenario = tests::small_scenario();
+  scenario.workload.task = sim::Task::generate;
+  sim::Report run = sim::predict(scenario);
+  run.source.kind = sim::ReportKind::measured;
+  NullDesktop desktop(scenario);
+  desktop.shell().view().maximised = "live";
+  for (const char* word : {"", " ridge"}) {
+    run.tokens.clear();
+    for (int i = 0; i < 4; ++i) run.tokens.push_back({i, 17, word, sim::Seconds{0.01}});
+    desktop.shell().show_measured(run);
+    desktop.settle();
+    CHECK(desktop.says("drawn at random") == !*word);
+    CHECK(desktop.says("ridge ridge") == !!*word);
+  }
 }
 
 TEST_CASE("several steps are undone at once, and the palette says how far back that is") {

@@ -445,6 +445,11 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   ImGui::EndGroup();
   text(look, TextRole::caption, c.dim, "text");
   draw_lines(look, "text", TextRole::number, ImGui::GetContentRegionAvail(), [&] {
+    if (run.text.empty() && rates.size() > 0)
+      text_wrapped(
+          look, TextRole::caption, c.mute,
+          "None: a preset's weights are drawn at random, and it has no tokenizer. Pretrained models and "
+          "opened folders and GGUF files write words.");
     text_wrapped(look, TextRole::number, c.measured, run.text);
     if (run.active()) ImGui::SetScrollHereY(1);
   });
