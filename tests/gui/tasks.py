@@ -250,15 +250,16 @@ def train_here(window):
 
 def with_and_without_cache(window):
     """d: generate with and without a KV cache"""
-    window.command("generate-smollm2")
+    window.command("--model smollm2-135m-instruct --dp 1 --zero 0 --hardware this-machine "
+                   "--workload laptop-generate")
     if not window.start_and_wait(1):
         return False
     window.click(*KV_CACHE)
-    if not field(window, "workload", "use_kv_cache", False):
+    if not field(window, "workload", "kv_cache", False):
         return False
     if not window.start_and_wait(2):
         return False
-    runs = sorted(window.runs(), key=lambda run: run["source"]["scenario"]["workload"].get("use_kv_cache", True))
+    runs = sorted(window.runs(), key=lambda run: run["source"]["scenario"]["workload"].get("kv_cache", True))
     def rate(run):
         seconds = [token["seconds"] for token in run["tokens"][1:]]
         return len(seconds) / sum(seconds)
