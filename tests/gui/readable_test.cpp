@@ -84,6 +84,21 @@ TEST_CASE("the throughput's tile says its whole number, at three sizes and four 
     }
 }
 
+TEST_CASE("the words below the map of ranks are whole where its cells fill the room") {
+  const unsigned seed = GENERATE(21u, 35u, 55u);  // 2, 3 and 6 nodes of 8
+  tests::NullDesktop desktop(tests::small_scenario(), kSizes[0]);
+  desktop.shell().set_display_scale(1.5f);
+  sim::Scenario s = test::random_parallel_scenario(seed);
+  s.hardware = sim::load_hardware_preset("h100-sxm");
+  desktop.shell().document().edit("random", s);
+  desktop.shell().view().maximised = "communication";
+  desktop.settle();
+  CHECK(desktop.says("a column is a node"));
+  desktop.frame();
+  CAPTURE(seed);
+  check_text();
+}
+
 TEST_CASE("what offers runs of this machine is not cut off in a sweep's panel, however narrow") {
   // The program is there, so that runs are offered; none is started.
   tests::NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), kSizes[0], {},

@@ -246,7 +246,8 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
   const int nodes = (step.ranks + per_node - 1) / per_node;
   const ImVec2 begin = ImGui::GetCursorScreenPos();
   const float line = text_size_of(look, TextRole::caption, "x").y;
-  const float room = size.y - 2 * (line + look.px(4));
+  // Two lines of words below, with what is left free around them.
+  const float room = size.y - 2 * (line + look.px(5));
   // The largest cells with which all nodes fit; where none do, the first nodes alone are drawn.
   float cell = look.px(44), gap = look.px(4);
   int across = 1, down = 1;
