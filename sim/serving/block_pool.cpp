@@ -1,20 +1,17 @@
 #include "sim/serving/block_pool.h"
 
-#include <numeric>
 #include <stdexcept>
 
 namespace sim {
-
-BlockPool::BlockPool(std::int64_t blocks)
-    : users_(static_cast<std::size_t>(blocks)), free_(static_cast<std::size_t>(blocks)) {
-  std::iota(free_.rbegin(), free_.rend(), BlockIndex{0});  // the first block is given out first
-}
 
 std::optional<BlockIndex> BlockPool::allocate() {
   BlockIndex block = 0;
   if (!free_.empty()) {
     block = free_.back();
     free_.pop_back();
+  } else if (std::ssize(users_) < blocks_) {
+    block = static_cast<BlockIndex>(users_.size());
+    users_.push_back(0);
   } else if (!idle_.empty()) {
     block = idle_.front();
     idle_.pop_front();

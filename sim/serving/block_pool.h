@@ -13,12 +13,17 @@ using BlockIndex = std::int32_t;
 
 class BlockPool {
  public:
-  explicit BlockPool(std::int64_t blocks);
+  // Its own memory grows with the blocks that are used at once, not with those that there are.
+  explicit BlockPool(std::int64_t blocks) : blocks_(blocks) {}
 
-  std::int64_t blocks() const { return static_cast<std::int64_t>(users_.size()); }
+  std::int64_t blocks() const { return blocks_; }
   // Used by nobody; those of them that hold a known prefix go last, the longest unused first.
-  std::int64_t free_blocks() const { return static_cast<std::int64_t>(free_.size() + idle_.size()); }
-  std::int64_t users(BlockIndex block) const { return users_[static_cast<std::size_t>(block)]; }
+  std::int64_t free_blocks() const {
+    return blocks_ - std::ssize(users_) + std::ssize(free_) + std::ssize(idle_);
+  }
+  std::int64_t users(BlockIndex block) const {
+    return block < std::ssize(users_) ? users_[static_cast<std::size_t>(block)] : 0;
+  }
 
   // A block for one user; empty where all are in use.
   std::optional<BlockIndex> allocate();
@@ -33,9 +38,10 @@ class BlockPool {
  private:
   void forget(BlockIndex block);
 
-  std::vector<std::int32_t> users_;
-  std::vector<BlockIndex> free_;
-  std::list<BlockIndex> idle_;  // known and unused, the longest unused first
+  std::int64_t blocks_ = 0;
+  std::vector<std::int32_t> users_;  // of the first blocks; those after them were never used
+  std::vector<BlockIndex> free_;     // that were used
+  std::list<BlockIndex> idle_;       // known and unused, the longest unused first
   std::unordered_map<BlockIndex, std::list<BlockIndex>::iterator> where_idle_;
   std::unordered_map<std::uint64_t, BlockIndex> by_content_;
   std::unordered_map<BlockIndex, std::uint64_t> content_of_;

@@ -63,6 +63,16 @@ TEST_CASE("a decode step never takes less time for a larger batch or a longer co
   }
 }
 
+TEST_CASE(
+    "a step whose experts have no place for any row takes a time, and no longer than one that has places") {
+  Scenario s = served("mixtral-8x7b", "h100-sxm", "vllm_0.14", 2);
+  s.workload.expert_capacity_factor = 0.1;  // of 2 rows among 8 experts
+  const double without = milliseconds(IterationCost(s, nullptr).iteration(decoding(1, 256)));
+  CHECK(without > 0);
+  s.workload.expert_capacity_factor = 8;
+  CHECK(without < milliseconds(IterationCost(s, nullptr).iteration(decoding(1, 256))));
+}
+
 TEST_CASE("no decode step is faster than its weights and its cache can be read") {
   const auto calibration = sim::load_calibration_preset("h100-sxm");
   const Scenario s = served("llama-3.1-8b", "h100-sxm", "vllm_0.14");

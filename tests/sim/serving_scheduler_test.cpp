@@ -176,6 +176,19 @@ TEST_CASE("known blocks give way when memory is short, the longest unused first"
   CHECK_THROWS_WITH(pool.release(b), "a block of the KV cache is released that nobody uses");
 }
 
+TEST_CASE("blocks that nobody has used yet take no memory of the simulation's own, however many there are") {
+  constexpr std::int64_t kBlocks = std::int64_t{1} << 40;  // a byte for each would be a tebibyte
+  BlockPool pool(kBlocks);
+  CHECK(pool.allocate() == 0);
+  CHECK(pool.allocate() == 1);
+  CHECK(pool.free_blocks() == kBlocks - 2);
+  pool.release(0);
+  CHECK(pool.allocate() == 0);  // what was used before goes first
+  CHECK(pool.allocate() == 2);
+  CHECK(pool.users(2) == 1);
+  CHECK(pool.users(3) == 0);
+}
+
 TEST_CASE("a request that can never run is refused when it comes") {
   Scheduler scheduler({.max_sequences = 2, .max_tokens = 32, .block_tokens = 16, .blocks = 4});
   CHECK_THROWS_WITH(scheduler.submit({.prompt = 60, .output = 10}),
