@@ -109,10 +109,7 @@ void Shell::draw_welcome() {
   const bool moves = !frozen_ && !view_.still;
   const WelcomeCard* const chosen = welcome_.draw(look_, moves);
   if (welcome_.is_open()) view_.moves = moves;
-  if (!chosen) return;
-  if (*chosen->lesson && panels_.state<LessonsState>().open_named(chosen->lesson))
-    commands_.invoke("panel.lessons");
-  if (*chosen->panel) commands_.invoke(std::string("panel.") + chosen->panel);
+  if (chosen) commands_.invoke(chosen->command);
 }
 
 Settings Shell::settings() const {

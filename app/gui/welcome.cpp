@@ -32,11 +32,13 @@ std::shared_ptr<const lesson::Film> film_of(const std::string& id, lesson::Predi
 
 const std::array<WelcomeCard, kWelcomeCards>& welcome_cards() {
   static constexpr std::array<WelcomeCard, kWelcomeCards> cards = {{
-      {"Learn", "A lesson asks, predicts and measures: stages and bubbles", "pipeline", "pipeline", ""},
+      {"Learn", "The first lesson that you have not done: it asks, predicts and measures", "pipeline",
+       "lesson.learn"},
       {"Play a mission", "Train 70B on 64 devices: bronze, silver or gold", "memory-of-training",
-       "mission-70b", ""},
-      {"Run it here", "Train and generate on this machine, beside the prediction", "batching", "", "live"},
-      {"Plan your own", "Search all ways to divide a model over devices", "context-parallel", "", "planner"},
+       "lesson.open=mission-70b"},
+      {"Run it here", "Train and generate on this machine, beside the prediction", "batching", "panel.live"},
+      {"Plan your own", "Search all ways to divide a model over devices", "context-parallel",
+       "panel.planner"},
   }};
   return cards;
 }

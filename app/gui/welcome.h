@@ -17,8 +17,7 @@ struct WelcomeCard {
   const char* title;
   const char* says;
   const char* film_of;  // the lesson whose first moving picture it shows
-  const char* lesson;   // that it opens; empty: a panel
-  const char* panel;
+  const char* command;  // that it invokes
 };
 inline constexpr std::size_t kWelcomeCards = 4;
 const std::array<WelcomeCard, kWelcomeCards>& welcome_cards();

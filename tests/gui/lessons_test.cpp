@@ -433,7 +433,8 @@ TEST_CASE("the welcome shows four pictures, a chosen one opens something, and Es
   shell.welcome();
   desktop.settle_studies();
   for (const WelcomeCard& card : welcome_cards()) {
-    CHECK(find_panel(*card.panel ? card.panel : "lessons") != nullptr);
+    const std::string_view command = card.command;
+    CHECK(shell.commands().find(command.substr(0, command.find('='))) != nullptr);
     CHECK(std::filesystem::exists(lesson::lesson_directory() / (std::string(card.film_of) + ".md")));
   }
   CHECK(desktop.says("Begin anywhere"));
@@ -446,6 +447,34 @@ TEST_CASE("the welcome shows four pictures, a chosen one opens something, and Es
   desktop.settle_studies();
   desktop.settle_studies();
   CHECK_FALSE(desktop.says("Begin anywhere"));
-  REQUIRE(desktop.state<LessonsState>().open_now());
-  CHECK(desktop.state<LessonsState>().open_now()->id == "pipeline");
+  const auto& state = desktop.state<LessonsState>();
+  REQUIRE(state.open_now());
+  CHECK(state.open_now() == state.entries.front().lesson.get());
+}
+
+TEST_CASE("Learn opens the first lesson of the list that is not done, where it was left, and else the list") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1600, 1000});
+  auto& state = desktop.state<LessonsState>();
+  Commands& commands = desktop.shell().commands();
+  REQUIRE(commands.invoke("lesson.learn"));
+  REQUIRE(state.current == 0);
+  CHECK(state.step == 0);
+  desktop.settle_studies();
+  CHECK(desktop.says(state.open_now()->steps[0].title));
+  const auto see = [&](std::size_t lesson, std::size_t steps) {
+    state.progress.steps[state.entries[lesson].lesson->id] = steps;
+  };
+  for (const std::size_t done : {0, 2, 3}) see(done, state.entries[done].lesson->steps.size());
+  see(1, 2);
+  REQUIRE(state.entries[1].lesson->steps.size() > 2);
+  REQUIRE(commands.invoke("lesson.learn"));
+  CHECK(state.current == 1);
+  CHECK(state.step == 1);
+  for (const LessonsState::Entry& entry : state.entries)
+    if (entry.lesson->mission)
+      state.progress.tiers[entry.lesson->id] = lesson::Tier::bronze;
+    else
+      state.progress.steps[entry.lesson->id] = entry.lesson->steps.size();
+  REQUIRE(commands.invoke("lesson.learn"));
+  CHECK(state.open_now() == nullptr);
 }

@@ -52,15 +52,13 @@ void draw_library(const Context& context) {
                    std::to_string(missions * static_cast<std::int64_t>(lesson::kTiers.size())));
         }
       }
-      const auto seen = state.progress.steps.find(one.id);
-      const std::size_t steps =
-          seen == state.progress.steps.end() ? 0 : std::min(seen->second, one.steps.size());
-      const auto tier = state.progress.tiers.find(one.id);
-      const bool is_done = one.mission ? tier != state.progress.tiers.end() : steps == one.steps.size();
+      const std::size_t steps = state.steps_seen(one);
+      const bool is_done = state.is_done(one);
       const std::string done =
-          one.mission && is_done      ? std::string(lesson::kTiers[static_cast<std::size_t>(tier->second)])
+          one.mission && is_done
+              ? std::string(lesson::kTiers[static_cast<std::size_t>(state.progress.tiers.at(one.id))])
           : one.mission || steps == 0 ? std::to_string(one.minutes) + " min"
-          : steps == one.steps.size() ? "done"
+          : is_done                   ? "done"
                                       : std::to_string(steps) + " of " + std::to_string(one.steps.size());
       const ImVec2 begin = ImGui::GetCursorScreenPos();
       const float width = std::min(ImGui::GetContentRegionAvail().x, look.px(kTextWidth)),

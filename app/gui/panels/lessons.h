@@ -56,9 +56,14 @@ struct LessonsState {
   void add_folder(const std::filesystem::path& folder);  // beside presets/lessons
   const lesson::Lesson* open_now() const;                // null: the list is shown
 
+  // In the order of the list; the list itself where all are done.
+  void open_first_not_done();
   // The lesson beside this one in its chapter.
   std::optional<std::size_t> neighbour(int direction) const;
 
+  // All steps seen, or a tier of the mission reached.
+  bool is_done(const lesson::Lesson& lesson) const;
+  std::size_t steps_seen(const lesson::Lesson& lesson) const;
   struct Entry {
     std::filesystem::path file;
     std::filesystem::file_time_type written;

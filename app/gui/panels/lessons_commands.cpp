@@ -76,6 +76,15 @@ void LessonsState::add_commands(Commands& commands) {
                 .run = [this] { reset_step(); },
                 .shortcut = ImGuiMod_Shift | ImGuiKey_R,
                 .enabled = [this] { return open_now() != nullptr; }});
+  commands.add({.id = "lesson.learn",
+                .category = "Lessons",
+                .label = "Learn: the first lesson that is not done",
+                .run =
+                    [this, &commands] {
+                      open_first_not_done();
+                      commands.invoke("panel.lessons");
+                    },
+                .detail = [] { return std::string("in the order of the list, where it was left"); }});
   commands.add({.id = "lesson.open",
                 .category = "Lessons",
                 .label = "Open lesson",

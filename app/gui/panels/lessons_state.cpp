@@ -157,15 +157,33 @@ void LessonsState::add_folder(const std::filesystem::path& folder) {
 }
 
 const lesson::Lesson* LessonsState::open_now() const {
+std::size_t LessonsState::steps_seen(const lesson::Lesson& lesson) const {
+  const auto seen = progress.steps.find(lesson.id);
+  return seen == progress.steps.end() ? 0 : std::min(seen->second, lesson.steps.size());
+}
+
+bool LessonsState::is_done(const lesson::Lesson& lesson) const {
+  return lesson.mission ? progress.tiers.contains(lesson.id) : steps_seen(lesson) == lesson.steps.size();
+}
+
+void LessonsState::open_first_not_done() {
+  next_look = {};
+  reload();
+  const auto entry =
+      std::ranges::find_if(entries, [&](const Entry& e) { return e.lesson && !is_done(*e.lesson); });
+  if (entry == entries.end())
+    current.reset();
+  else
+    open_lesson(static_cast<std::size_t>(entry - entries.begin()));
+}
+
   return current && *current < entries.size() ? entries[*current].lesson.get() : nullptr;
 }
 
 void LessonsState::open_lesson(std::size_t index) {
   current = index;
-  const auto seen = progress.steps.find(entries[index].lesson->id);
-  const std::size_t steps = entries[index].lesson->steps.size();
-  go_to(seen == progress.steps.end() || seen->second >= steps ? 0
-                                                              : seen->second - (seen->second > 0 ? 1 : 0));
+  const std::size_t seen = steps_seen(*entries[index].lesson);
+  go_to(seen == 0 || seen == entries[index].lesson->steps.size() ? 0 : seen - 1);
 }
 
 void LessonsState::go_to(std::size_t to) {
