@@ -26,6 +26,7 @@ void Shell::end_presentation() {
   if (!scale_before_) return;
   user_scale_ = *scale_before_;
   scale_before_.reset();
+  presenter_screen_.end();
   style_is_old_ = true;
 }
 
@@ -48,6 +49,11 @@ void Shell::add_presenter_commands() {
   const auto go = [this](int places) { view_.maximised = panel_after(view_.maximised, places).id; };
   add({"present.next", "View", "Next panel", [go] { go(1); }, ImGuiKey_RightArrow, presenting});
   add({"present.back", "View", "Previous panel", [go] { go(-1); }, ImGuiKey_LeftArrow, presenting});
+  add({"present.black", "View", "Black screen until the next key", [this] { presenter_screen_.show_black(); },
+       ImGuiKey_Period, presenting});
+  add({"present.pointer", "View", "Pointer that the room sees",
+       [this] { presenter_screen_.toggle_pointer(); }, ImGuiKey_L, presenting,
+       [this] { return std::string(presenter_screen_.has_pointer() ? "on" : "off"); }});
 }
 
 }  // namespace app::gui

@@ -248,7 +248,7 @@ void Shell::frame() {
       document().scenario().hardware.name != sim::kThisMachine)
     toast_.say("This machine is measured. Scenarios that are on it know it when they are shown.");
   tell_of_picture();
-  commands_.handle_shortcuts();
+  if (!presenter_screen_.takes_input()) commands_.handle_shortcuts();
   Requests requests;
   take_over_prediction();
   const PanelContext panel_context = context(look_, requests, document().scenario());
@@ -264,6 +264,7 @@ void Shell::frame() {
   settings_window_.draw(look_, user_scale_, commands_, view_, requests);
   draw_welcome();
   toast_.draw(look_);
+  if (scale_before_ && presenter_screen_.draw(look_, view_.still)) view_.moves = true;
   carry_out(requests);
   follow_document();
 }

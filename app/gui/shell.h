@@ -17,6 +17,7 @@
 #include "app/gui/palette_window.h"
 #include "app/gui/panel_windows.h"
 #include "app/gui/predictor.h"
+#include "app/gui/presenter_screen.h"
 #include "app/gui/settings.h"
 #include "app/gui/settings_window.h"
 #include "app/gui/tabs.h"
@@ -132,6 +133,7 @@ class Shell {
   float user_scale_ = 1, display_scale_ = 1;
   std::vector<std::filesystem::path> recent_files_;  // the newest first
   std::optional<float> scale_before_;                // of the presenter's mode; none: it is not on
+  PresenterScreen presenter_screen_;
   std::size_t frames_drawn_ = 0;
 
   Tabs tabs_;

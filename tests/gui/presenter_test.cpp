@@ -36,3 +36,55 @@ TEST_CASE(
   CHECK(shell.view().maximised.empty());
   CHECK(shell.look().scale == before);
 }
+
+TEST_CASE(
+    "a full stop blacks the screen of who presents, and the next key gives it back and does nothing else") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1280, 720});
+  Shell& shell = desktop.shell();
+  desktop.press(ImGuiKey_Period);
+  CHECK(ImGui::FindWindowByName("##black") == nullptr);  // nobody presents
+  shell.commands().invoke("maximise.memory");
+  desktop.press(ImGuiKey_F11);
+  desktop.settle();
+  desktop.press(ImGuiKey_Period);
+  const ImGuiWindow* const black = ImGui::FindWindowByName("##black");
+  REQUIRE(black);
+  CHECK(black->Active);
+  CHECK(GImGui->Windows.back() == black);
+  CHECK(black->Size.x == 1280);
+  CHECK(black->Size.y == 720);
+  desktop.press(ImGuiKey_RightArrow);
+  CHECK_FALSE(black->Active);
+  CHECK(shell.view().maximised == "memory");
+  desktop.press(ImGuiKey_Period);
+  desktop.click({640, 360});
+  CHECK_FALSE(black->Active);
+  desktop.press(ImGuiKey_Period);
+  desktop.press(ImGuiKey_Escape);
+  CHECK(shell.view().maximised == "memory");
+  desktop.press(ImGuiKey_RightArrow);
+  CHECK(shell.view().maximised != "memory");
+}
+
+TEST_CASE(
+    "who presents has a pointer for the room by a key, and a click shows as a ring that goes by itself") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1280, 720});
+  Shell& shell = desktop.shell();
+  shell.commands().invoke("maximise.memory");
+  desktop.press(ImGuiKey_F11);
+  desktop.settle();
+  const auto on_top = [] { return ImGui::GetForegroundDrawList(ImGui::GetMainViewport())->VtxBuffer.Size; };
+  ImGui::GetIO().AddMousePosEvent(300, 20);
+  desktop.frames(3);
+  REQUIRE(on_top() == 0);
+  desktop.press(ImGuiKey_L);
+  CHECK(on_top() > 0);
+  desktop.press(ImGuiKey_L);
+  CHECK(on_top() == 0);
+  desktop.click({300, 20});
+  CHECK(on_top() > 0);
+  CHECK(shell.changes_in().has_value());
+  desktop.frames(60);
+  CHECK(on_top() == 0);
+  CHECK_FALSE(shell.changes_in().has_value());
+}
