@@ -361,6 +361,70 @@ TEST_CASE("the lecturer's notes stand in a window of their own, shown and hidden
   CHECK_FALSE(opened.desktop.says("seconds."));
 }
 
+TEST_CASE(
+    "what a class guessed is read from a table and counted beside what is right, behind the last step") {
+  Opened opened;
+  auto& state = opened.desktop.state<LessonsState>();
+  const auto file =
+      opened.folder.write("class.csv", "lesson,step,guess\nsmall,1,A\nsmall,1,b\nsmall,1,A\nsmall,1,maybe\n");
+  CHECK_FALSE(opened.desktop.says("What the class guessed"));
+  opened.desktop.shell().open(file);
+  opened.desktop.settle_studies();
+  opened.desktop.settle_studies();
+  CHECK(state.step == 1);
+  CHECK(opened.desktop.says("What the class guessed"));
+  CHECK(opened.desktop.says("4 guesses; the answer is 1"));
+  const std::vector<GuessedQuestion>& questions = *state.guessed.result();
+  REQUIRE(questions.size() == 1);
+  REQUIRE(questions[0].rows.size() == 3);
+  CHECK(questions[0].rows[0].guesses == 2);
+  CHECK(questions[0].rows[0].is_right);
+  CHECK(questions[0].rows[1].guesses == 1);
+  CHECK(questions[0].rows[2].label == "not understood");
+  CHECK(questions[0].rows[2].guesses == 1);
+  opened.desktop.shell().commands().invoke("lesson.back");
+  opened.desktop.settle_studies();
+  CHECK_FALSE(opened.desktop.says("What the class guessed"));
+}
+
+TEST_CASE("numbers that a class guessed are counted by how far they are off, with and without a unit") {
+  const std::string text(kLesson);
+  const lesson::Lesson one = lesson::parse_lesson(
+      text.substr(0, text.find("## The first")) +
+          "## S\n\n:ask How long?\n:answer layers * 1 s within 10%\n\n:ask How many?\n:answer layers\n",
+      "numbers.md");
+  lesson::Predictions predictions;
+  ClassGuesses guesses;  // of 32
+  guesses.guesses[{one.id, 0, 0}] = {"31", "32 s", "10", "20000 ms", "40", "100 s", "3 GB"};
+  guesses.guesses[{one.id, 0, 1}] = {"32"};
+  const auto questions = guessed_questions(one, guesses, predictions);
+  REQUIRE(questions.size() == 2);
+  std::vector<std::size_t> counts;
+  for (const GuessedQuestion::Row& row : questions[0].rows) counts.push_back(row.guesses);
+  CHECK(counts == std::vector<std::size_t>{1, 1, 2, 1, 1, 1});
+  CHECK(questions[0].rows[2].is_right);
+  CHECK(questions[1].rows[2].guesses == 1);
+}
+
+TEST_CASE("a table of guesses that is wrong is refused with its line") {
+  Opened opened;
+  const auto refusal = [&](const std::string& rows) -> std::string {
+    const auto file = opened.folder.write("class.csv", "lesson,step,guess\n" + rows);
+    try {
+      opened.desktop.state<LessonsState>().open(file);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  CHECK(refusal("small,1,A\n") == "none");
+  CHECK_THAT(refusal("small,1,A\nsmall,0,A\n"),
+             contains("class.csv: line 3: step is \"0\": it counts from 1"));
+  CHECK_THAT(refusal("large,1,A\n"), contains("\"large\" is no lesson"));
+  CHECK_THAT(refusal("small,1\n"), contains("line 2"));
+  CHECK_FALSE(is_class_guesses(opened.folder.write("other.csv", "step,guess\n1,A\n")));
+}
+
 TEST_CASE("the best tier of a mission is kept and counted, and a worse one takes nothing away") {
   const TemporaryFolder folder;
   Opened opened;

@@ -131,25 +131,43 @@ void scroll_as_asked(const Look& look, LessonsState& state) {
     ImGui::SetScrollY(now + screens * ImGui::GetWindowHeight());
   if (scroll.frames > 0) {
     --scroll.frames;
-    ImGui::SetScrollY(std::max(0.0f, now + scroll.y - ImGui::GetWindowPos().y - look.px(kFade)));
+    const float question = std::max(0.0f, now + scroll.y - ImGui::GetWindowPos().y - look.px(kFade));
+    // A little that would be left is seen, too: the fade above the question has room for it.
+    const float end = ImGui::GetScrollMaxY();
+    ImGui::SetScrollY(end - question < look.px(kFade) / 2 ? std::max(question, end) : question);
   }
 }
 
-// What goes on beyond an edge of the window that scrolls fades there, rather than end within a letter; less,
-// the less there is of it. Drawn in the child that holds all of it, since that is drawn last.
+// What goes on beyond an edge of the window that scrolls fades there, rather than end within a letter; less
+// where next to nothing does. Drawn in the child that holds all of it, since that is drawn last.
 void fade_at_edges(const Look& look) {
   const ImGuiWindow& scrolled = *ImGui::GetCurrentWindow()->ParentWindow;
   const ImRect seen = scrolled.InnerRect;
   const float height = look.px(kFade);
   const auto fade = [&](float beyond, float top, bool upwards) {
     const ImU32 color = look.color().panel, none = with_alpha(color, 0),
-                full = with_alpha(color, std::clamp(beyond / height, 0.0f, 1.0f));
+                full = with_alpha(color, std::clamp(beyond / (height / 6), 0.0f, 1.0f));
     const ImU32 above = upwards ? full : none, below = upwards ? none : full;
     ImGui::GetWindowDrawList()->AddRectFilledMultiColor({seen.Min.x, top}, {seen.Max.x, top + height}, above,
                                                         above, below, below);
   };
   fade(scrolled.Scroll.y, seen.Min.y, true);
   fade(scrolled.ScrollMax.y - scrolled.Scroll.y, seen.Max.y - height, false);
+}
+
+// Behind the last step, where all is answered.
+void draw_class_guesses(const Look& look, LessonsState& state,
+                        const std::shared_ptr<const lesson::Lesson>& lesson) {
+  if (!state.class_guesses || !state.class_guesses->has(lesson->id)) return;
+  const GuessRequest request{lesson, state.class_guesses};
+  state.guessed.follow(request);
+  if (!state.guessed.progress().failure.empty())
+    return text_wrapped(look, TextRole::caption, look.color().bad,
+                        as_sentence(state.guessed.progress().failure));
+  const auto* const questions = state.guessed.result();
+  if (!questions || !(state.guessed.request() == request)) return;
+  ImGui::Dummy({0, look.px(8)});
+  draw_guesses(look, *questions);
 }
 
 void draw_step(const Context& context, const Look& look,
@@ -209,6 +227,7 @@ void draw_step(const Context& context, const Look& look,
       ImGui::GetWindowDrawList()->AddRectFilled(begin, {begin.x + look.px(3), ImGui::GetItemRectMax().y},
                                                 c.predicted);
     }
+    if (!waits && state.step + 1 == lesson->steps.size()) draw_class_guesses(look, state, lesson);
   }
   fade_at_edges(look);
   ImGui::EndChild();

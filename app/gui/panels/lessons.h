@@ -11,6 +11,7 @@
 
 #include "app/gui/jobs/lesson_runs.h"
 #include "app/gui/panels/lessons_film.h"
+#include "app/gui/panels/lessons_guesses.h"
 #include "app/gui/panels/lessons_progress.h"
 #include "app/gui/panels/lessons_series.h"
 #include "app/gui/panels/panels.h"
@@ -51,19 +52,21 @@ struct LessonsState {
   // To the step so many on; presented, past the last to the next lesson of the chapter, and so backwards.
   void walk(int steps);
   bool can_walk(int steps) const;
+  // A lesson, or what a class guessed: at the end of the first lesson that it is of.
   bool open(const std::filesystem::path& file);
+  void open_guesses(const std::filesystem::path& file);
   bool open_named(std::string_view id);
-  void add_folder(const std::filesystem::path& folder);  // beside presets/lessons
-  const lesson::Lesson* open_now() const;                // null: the list is shown
-
   // In the order of the list; the list itself where all are done.
   void open_first_not_done();
-  // The lesson beside this one in its chapter.
-  std::optional<std::size_t> neighbour(int direction) const;
+  void add_folder(const std::filesystem::path& folder);  // beside presets/lessons
+  const lesson::Lesson* open_now() const;                // null: the list is shown
 
   // All steps seen, or a tier of the mission reached.
   bool is_done(const lesson::Lesson& lesson) const;
   std::size_t steps_seen(const lesson::Lesson& lesson) const;
+  // The lesson beside this one in its chapter.
+  std::optional<std::size_t> neighbour(int direction) const;
+
   struct Entry {
     std::filesystem::path file;
     std::filesystem::file_time_type written;
@@ -71,6 +74,7 @@ struct LessonsState {
     std::string problem;
   };
   Study<LessonRequest, LessonView>& study;
+  Study<GuessRequest, std::vector<GuessedQuestion>>& guessed;
   GrowthStudy& growth;
   LessonRunStudy& runs;
   std::string executable;
@@ -107,6 +111,7 @@ struct LessonsState {
   } scroll;
   void scroll_to_question() { scroll = {.question = waiting.key, .frames = 4}; }
   std::size_t hints_shown = 0;
+  std::shared_ptr<const ClassGuesses> class_guesses;  // null: none were opened
   LessonProgress progress;
   std::chrono::steady_clock::time_point next_look;
 };

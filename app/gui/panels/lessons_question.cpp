@@ -116,7 +116,7 @@ class QuestionView {
     ImGui::SameLine();
     const bool pressed = primary_button(look_, "Lock in", c_.predicted);
     std::string problem;
-    const bool understood = number_of(answer_.text, problem).has_value();
+    const bool understood = typed_number(answer_.text, q_, scenario_, problem).has_value();
     if ((entered || pressed) && understood) lock();
     if (!understood && !answer_.text.empty()) text_wrapped(look_, TextRole::caption, c_.warn, problem);
   }
@@ -126,38 +126,11 @@ class QuestionView {
     return unit.empty() ? "a number" : "a number, in " + unit;
   }
 
-  // What was typed, as an expression with its unit, or a number in the unit of the hint.
-  std::optional<double> number_of(const std::string& typed, std::string& problem) const {
-    try {
-      const lesson::Expression expression(typed);
-      lesson::Predictions predictions;
-      double number = expression.value({scenario_, predictions}).number;
-      if (expression.dimension() == q_.answer.dimension) {
-        // "59" of a share that is shown in percent.
-        if (split_unit(q_.answer_text).unit == "%" && typed.find('%') == std::string::npos && number > 1)
-          number /= 100;
-        return number;
-      }
-      if (!expression.dimension().is_none()) {
-        problem =
-            "the answer is " + q_.answer.dimension.name() + ", this is " + expression.dimension().name();
-        return std::nullopt;
-      }
-      const lesson::Expression with_unit(typed + " " + split_unit(q_.answer_text).unit);
-      if (with_unit.dimension() == q_.answer.dimension)
-        return with_unit.value({scenario_, predictions}).number;
-      return number;
-    } catch (const std::exception& error) {
-      problem = error.what();
-      return std::nullopt;
-    }
-  }
-
   bool is_right() const {
     if (q_.right) return answer_.text == std::to_string(*q_.right);
     std::string problem;
-    const auto number = number_of(answer_.text, problem);
-    return number && std::abs(*number - q_.answer.number) <= q_.tolerance * std::abs(q_.answer.number);
+    const auto number = typed_number(answer_.text, q_, scenario_, problem);
+    return number && is_near_enough(*number, q_);
   }
 
   const Look& look_;
@@ -170,6 +143,35 @@ class QuestionView {
 };
 
 }  // namespace
+
+std::optional<double> typed_number(const std::string& typed, const lesson::ShownQuestion& question,
+                                   const sim::Scenario& scenario, std::string& problem) {
+  const lesson::Dimension& asked = question.answer.dimension;
+  const std::string unit = split_unit(question.answer_text).unit;
+  try {
+    const lesson::Expression expression(typed);
+    lesson::Predictions predictions;
+    const double number = expression.value({scenario, predictions}).number;
+    if (expression.dimension() == asked) {
+      // "59" of a share that is shown in percent.
+      const bool in_percent = unit == "%" && typed.find('%') == std::string::npos && number > 1;
+      return in_percent ? number / 100 : number;
+    }
+    if (!expression.dimension().is_none()) {
+      problem = "the answer is " + asked.name() + ", this is " + expression.dimension().name();
+      return std::nullopt;
+    }
+    const lesson::Expression with_unit(typed + " " + unit);
+    return with_unit.dimension() == asked ? with_unit.value({scenario, predictions}).number : number;
+  } catch (const std::exception& error) {
+    problem = error.what();
+    return std::nullopt;
+  }
+}
+
+bool is_near_enough(double number, const lesson::ShownQuestion& question) {
+  return std::abs(number - question.answer.number) <= question.tolerance * std::abs(question.answer.number);
+}
 
 bool draw_question(const Look& look, const lesson::ShownQuestion& question, const sim::Scenario& scenario,
                    bool in_the_room, LessonAnswer& answer) {

@@ -4,6 +4,7 @@
 
 #include "app/cli/executable.h"
 #include "app/gui/panels/lessons.h"
+#include "sim/preset_error.h"
 
 namespace app::gui {
 namespace {
@@ -27,6 +28,11 @@ LessonsState::LessonsState(const PanelTools& tools)
           [predictions = std::make_shared<lesson::Predictions>()](const LessonRequest& request,
                                                                   const auto& course) {
             return make_view(request, *predictions, [&course] { return course.stopped(); });
+          })),
+      guessed(tools.studies.add<GuessRequest, std::vector<GuessedQuestion>>(
+          [](const GuessRequest& request, const auto&) {
+            lesson::Predictions predictions;
+            return guessed_questions(*request.lesson, *request.guesses, predictions);
           })),
       growth(tools.studies.add<SeriesQuestion, GrowthByName>(
           [](const SeriesQuestion& question, const auto& course) {
@@ -151,12 +157,6 @@ bool LessonsState::open_named(std::string_view id) {
   return true;
 }
 
-void LessonsState::add_folder(const std::filesystem::path& folder) {
-  folders.push_back(folder);
-  next_look = {};
-}
-
-const lesson::Lesson* LessonsState::open_now() const {
 std::size_t LessonsState::steps_seen(const lesson::Lesson& lesson) const {
   const auto seen = progress.steps.find(lesson.id);
   return seen == progress.steps.end() ? 0 : std::min(seen->second, lesson.steps.size());
@@ -177,6 +177,12 @@ void LessonsState::open_first_not_done() {
     open_lesson(static_cast<std::size_t>(entry - entries.begin()));
 }
 
+void LessonsState::add_folder(const std::filesystem::path& folder) {
+  folders.push_back(folder);
+  next_look = {};
+}
+
+const lesson::Lesson* LessonsState::open_now() const {
   return current && *current < entries.size() ? entries[*current].lesson.get() : nullptr;
 }
 
@@ -205,7 +211,28 @@ void LessonsState::reset_step() {
   save_lesson_progress(progress, settings);
 }
 
+void LessonsState::open_guesses(const std::filesystem::path& file) {
+  ClassGuesses read = load_class_guesses(file);
+  next_look = {};
+  reload();
+  for (const auto& [place, guesses] : read.guesses)
+    if (std::ranges::none_of(entries,
+                             [&](const Entry& e) { return e.lesson && e.lesson->id == place.lesson; }))
+      throw sim::PresetError(file.string() + ": \"" + place.lesson +
+                             "\" is no lesson; `ridgepoint lesson` lists them");
+  const auto entry =
+      std::ranges::find_if(entries, [&](const Entry& e) { return e.lesson && read.has(e.lesson->id); });
+  class_guesses = std::make_shared<const ClassGuesses>(std::move(read));
+  if (entry == entries.end()) return;
+  current = static_cast<std::size_t>(entry - entries.begin());
+  go_to(entry->lesson->steps.size() - 1);
+}
+
 bool LessonsState::open(const std::filesystem::path& file) {
+  if (is_class_guesses(file)) {
+    open_guesses(file);
+    return true;
+  }
   if (file.extension() != ".md") return false;
   if (std::ranges::find(opened, file) == opened.end()) opened.push_back(file);
   next_look = {};

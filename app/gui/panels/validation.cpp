@@ -10,6 +10,7 @@
 
 #include "app/cli/executable.h"
 #include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/lessons_guesses.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
@@ -659,7 +660,7 @@ void ValidationState::follow_own() {
 }
 
 bool ValidationState::open(const std::filesystem::path& file) {
-  if (file.extension() == ".md") return false;  // a lesson
+  if (file.extension() == ".md" || is_class_guesses(file)) return false;  // of lessons
   table = file.filename().string();
   column.clear();
   row.reset();
