@@ -13,9 +13,13 @@ namespace {
 using gui::escaped;
 using lesson::Span;
 
-// Beside the style of all pages. A step is not torn where it finds room on one sheet.
+// Beside the style of all pages. Sheets are filled: what is torn at their ends is a step, not one of its
+// parts. Pictures are drawn wider than a sheet, so that their type is larger there.
 constexpr const char* kStyle = R"(
-.step { margin: 36px 0; break-inside: avoid; }
+.step { margin: 36px 0; }
+.question, .formula, .take, .note, svg, tr { break-inside: avoid; }
+h1, h2, h3, .of { break-after: avoid; }
+p + .question { break-before: avoid; }
 .formula { margin: 10px 0 10px 24px; font-family: "JetBrains Mono", Menlo, Consolas, monospace; font-size: 14px; }
 .question { border: 1px solid #aab4c0; border-radius: 8px; padding: 10px 16px; margin: 14px 0; }
 .question ul { list-style: none; padding: 0; margin: 8px 0; }
@@ -25,7 +29,11 @@ constexpr const char* kStyle = R"(
 .take { border-left: 4px solid #2b6cb0; padding-left: 14px; font-weight: 600; }
 .after { break-before: page; }
 .note { background: #fff7df; padding: 6px 14px; border-radius: 6px; }
-@media print { body { margin: 0; max-width: none; font-size: 12pt; } }
+@page { size: A4; margin: 16mm 18mm; }
+@media print {
+  body { margin: 0; padding: 0; max-width: none; font-size: 11pt; }
+  svg text { font-size: 14px; }
+}
 )";
 
 std::string html_of(const lesson::ShownWords& words) {
@@ -161,7 +169,7 @@ std::string handout(const lesson::Lesson& lesson, lesson::Predictions& predictio
     const sim::Scenario scenario = lesson::scenario_at(lesson, i);
     const lesson::ShownStep shown = lesson::show(lesson, i, scenario, predictions);
     html += "<section class=\"step\"><h2>" + std::to_string(i + 1) + ". " + escaped(step.title) + "</h2>\n" +
-            paragraph("quiet", escaped(scenario.model.name + " on " + scenario.hardware.name));
+            paragraph("quiet of", escaped(scenario.model.name + " on " + scenario.hardware.name));
     // What stands behind a question gives its answer away.
     std::string behind;
     bool asked = false;
