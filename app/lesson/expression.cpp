@@ -288,6 +288,11 @@ std::string text_of_literal(const Node& node) {
   return node.unit.empty() ? digits : fmt::format("{}{}{}", digits, close ? "" : " ", node.unit);
 }
 
+// "1 tokens": what is multiplied or divided by it has another unit and the same number.
+bool is_bare_unit(const Node& node) {
+  return node.kind == Node::Kind::number && !node.unit.empty() && node.literal.number == 1;
+}
+
 // In words; with the numbers of a situation where there is one.
 std::string write(const Node& node, const Situation* situation) {
   switch (node.kind) {
@@ -319,6 +324,7 @@ std::string write(const Node& node, const Situation* situation) {
         rank == kOfProducts && rank_of(shown) == kOfOperands && words.find('/') != std::string::npos;
     return rank_of(shown) < least || confused ? std::string("(").append(words).append(")") : words;
   };
+  if (rank == kOfProducts && is_bare_unit(*node.right)) return part(*node.left, rank);
   // a - (b - c) and a / (b / c) keep their parentheses.
   const bool strict = node.operation == '-' || node.operation == '/' || node.operation == '^';
   return part(*node.left, rank).append(word->second).append(part(*node.right, rank + (strict ? 1 : 0)));

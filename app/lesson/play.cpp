@@ -129,8 +129,10 @@ struct Shower {
   }
 
   ShownBlock operator()(const Plot& p) const {
+    const Changes& differ = p.variants[0].changes;
     ShownPlot result{
-        p.quantity.in_words(), axis_words(p.path), p.quantity.dimension(), p.quantity.style(), {}};
+        p.quantity.in_words(),  axis_words(p.path), differ.empty() ? "" : axis_words(differ[0].path),
+        p.quantity.dimension(), p.quantity.style(), {}};
     for (const Variant& variant : p.variants) {
       ShownPlot::Curve curve{variant.label, {}};
       for (const double value : p.values) {
@@ -323,6 +325,10 @@ class Checker {
           check_question(q, situation);
           check_nothing_is_given_away(step, shown, q, situation);
         }
+      for (const Block& block : step.blocks)
+        if (const auto* formula = std::get_if<Formula>(&block))
+          told_.push_back(
+              {formula->line, formula->expression.dimension(), formula->expression.value(situation).number});
       if (const Measurement* measurement = measurement_of(step)) check_measurement(*measurement, scenario);
       if (lesson_.mission) check_mission(index, shown);
     } catch (const sim::PresetError& error) {  // of a :set or :solution, which names its line
@@ -374,7 +380,8 @@ class Checker {
   }
 
   // What stands before a question must not be its answer: neither the number itself, nor two of one column or
-  // curve of which it is the ratio or the difference, nor what all choices come to.
+  // curve of which it is the ratio or the difference, nor what all choices come to; nor may an earlier step
+  // have come to the number.
   void check_nothing_is_given_away(const Step& step, const ShownStep& shown, const Question& q,
                                    const Situation& situation) {
     std::vector<double> asked;
@@ -384,6 +391,10 @@ class Checker {
       for (const Choice& choice : q.choices) asked.push_back(choice.value->value(situation).number);
     const Dimension asked_in =
         q.right == Question::Right::nearest ? q.answer->dimension() : q.choices[0].value->dimension();
+    for (const Told& told : told_)
+      if (asked.size() == 1 && told.dimension == asked_in && distance(told.number, asked[0]) < kSameNumber)
+        add(told.line,
+            fmt::format("the formula is the answer of the question in line {}, in a later step", q.line));
     for (std::size_t b = 0; b < shown.blocks.size() && line_of(step.blocks[b]) < q.line; ++b) {
       for (const Numbers& numbers : numbers_of(step.blocks[b], shown.blocks[b], situation)) {
         const bool all =
@@ -397,6 +408,12 @@ class Checker {
     }
   }
 
+  // The result of a formula of an earlier step.
+  struct Told {
+    int line;
+    Dimension dimension;
+    double number;
+  };
   // That are seen together: a formula's result, a column, the curves of a plot.
   struct Numbers {
     std::string_view what;
@@ -474,6 +491,7 @@ class Checker {
 
   const Lesson& lesson_;
   Predictions& predictions_;
+  std::vector<Told> told_;
   std::vector<std::string> problems_;
 };
 

@@ -42,6 +42,7 @@ struct ShownPlot {
     std::vector<std::pair<double, double>> points;  // of values that are legal
   };
   std::string quantity, over;  // in words: "step", "seq len, tokens"
+  std::string by;              // what curves differ in: "recompute"; empty: there is one
   Dimension dimension;
   Style style = Style::plain;
   std::vector<Curve> curves;

@@ -105,7 +105,8 @@ TEST_CASE("an expression is written as it asks for, and changes of fields as wor
   const Lesson lesson = lesson_with(
       ":table peak_memory / capacity|percent for workload.seq_len: 1024, 8192\n"
       ":formula step_time @ workload.seq_len=8192, strategy.sequence_parallel=false\n"
-      ":plot mfu over workload.seq_len from 1k to 4k");
+      ":plot mfu over workload.seq_len from 1k to 4k\n"
+      ":plot mfu over workload.seq_len from 1k to 4k for strategy.recompute: none, full");
   Predictions predictions;
   const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
   const auto& table = std::get<ShownTable>(shown.blocks[0]);
@@ -114,6 +115,8 @@ TEST_CASE("an expression is written as it asks for, and changes of fields as wor
   CHECK_THAT(table.rows[1][1], contains(" %"));
   CHECK(std::get<ShownFormula>(shown.blocks[1]).words == "step with seq len 8,192, sequence parallel no");
   CHECK(std::get<ShownPlot>(shown.blocks[2]).over == "seq len, tokens");
+  CHECK(std::get<ShownPlot>(shown.blocks[2]).by.empty());
+  CHECK(std::get<ShownPlot>(shown.blocks[3]).by == "recompute");
 }
 
 TEST_CASE("the line to take home and hints have values, and their figures have sources, as all text") {
@@ -187,6 +190,11 @@ TEST_CASE(
   CHECK_THAT(problem_of(":formula 3 * layers\n:ask How many?\n:answer layers * 3"),
              contains("here.md:10: the formula is the answer of the question in line 11"));
   CHECK(problem_of(":ask How many?\n:answer layers * 3\n:formula 3 * layers") == "nothing");
+  const std::string later = ":formula 3 * layers\n\n## Later\n\n:ask How many?\n:answer layers * ";
+  CHECK_THAT(problem_of(later + "3"),
+             contains("here.md:10: the formula is the answer of the question in line "
+                      "14, in a later step"));
+  CHECK(problem_of(later + "4") == "nothing");
   // So are the two lines of a table of which it is the ratio, and all choices in one column or curve.
   const std::string doubled =
       ":ask By which factor?\n:answer (six_n_causal @ workload.seq_len=16384) / (six_n_causal @ "
@@ -235,6 +243,9 @@ TEST_CASE("what is wrong in a line of a paragraph or of a question is named at t
 
 TEST_CASE("in a formula a unit over a unit does not look like one more division") {
   CHECK(Expression("15T tokens / tokens_per_second").in_words() == "15T tokens / (tokens/s)");
+  // A unit alone is taken away or put on, which is no arithmetic; an hour is some seconds.
+  CHECK(Expression("heads * seq_len * 2 bytes / 1 tokens").in_words() == "heads x sequence x 2 bytes");
+  CHECK(Expression("step_time / 1 h").in_words() == "step / 1 h");
   CHECK(Expression("200M tokens / 3^(1/0.21)").in_words() == "200M tokens / 3^(1 / 0.21)");
 }
 

@@ -48,7 +48,7 @@ Figure figure_of(const lesson::ShownPlot& plot, const Palette& palette) {
     drawn.curves.push_back(std::move(curve));
   }
   drawn.y = {plot.quantity, measure_of(plot.dimension, plot.style), least > 0 && most > kWide * least};
-  return {plot.quantity, std::move(drawn)};
+  return {plot.by.empty() ? plot.quantity : plot.quantity + ", by " + plot.by, std::move(drawn)};
 }
 
 }  // namespace app::gui

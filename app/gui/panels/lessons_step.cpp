@@ -85,7 +85,9 @@ class StepBlocks {
       return text_wrapped(look_, TextRole::caption, c_.mute, "Nothing to plot here.");
     const bool wide = least > 0 && most > 20 * least;
     const ScaleUnit unit = scale_of(measure_of(p.dimension, p.style), most);
-    const std::string label = p.quantity + (*unit.name ? std::string(", ") + unit.name : "");
+    const bool says_unit = *unit.name == '\0' || p.quantity == unit.name;  // "tokens/s"
+    const std::string label = p.quantity + (says_unit ? "" : std::string(", ") + unit.name) +
+                              (p.by.empty() ? "" : ", by " + p.by);
     // Above it, in full: beside a low plot there is no room for it.
     text_wrapped(look_, TextRole::caption, c_.dim, label);
     std::vector<LegendEntry> curves;

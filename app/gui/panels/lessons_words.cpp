@@ -42,6 +42,7 @@ void draw_words(const Look& look, const lesson::ShownWords& words, TextRole role
     }
   }
   ImGui::PopStyleVar();
+  ImGui::Dummy({0, 0});  // and what follows as far from it as from plain text
 }
 
 std::string title_of(lesson::Tier tier) {
