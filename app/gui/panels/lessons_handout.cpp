@@ -17,7 +17,7 @@ using lesson::Span;
 // parts. Pictures are drawn wider than a sheet, so that their type is larger there.
 constexpr const char* kStyle = R"(
 .step { margin: 36px 0; }
-.question, .formula, .take, .note, svg, tr { break-inside: avoid; }
+p, .question, .formula, svg, tr { break-inside: avoid; }
 h1, h2, h3, .of { break-after: avoid; }
 p + .question { break-before: avoid; }
 .formula { margin: 10px 0 10px 24px; font-family: "JetBrains Mono", Menlo, Consolas, monospace; font-size: 14px; }
