@@ -17,6 +17,12 @@ bool is_button_pressed() {
   return false;
 }
 
+bool is_anything_held() {
+  for (int key = ImGuiKey_NamedKey_BEGIN; key < ImGuiKey_NamedKey_END; ++key)
+    if (ImGui::IsKeyDown(static_cast<ImGuiKey>(key))) return true;
+  return false;
+}
+
 // A window, so that nothing beneath it is clicked or typed into.
 void cover_with_black() {
   const ImGuiViewport& screen = *ImGui::GetMainViewport();
@@ -40,7 +46,9 @@ void cover_with_black() {
 
 bool PresenterScreen::takes_input() {
   if (!black_) return false;
-  black_ = !pressed_chord() && !is_button_pressed();
+  ends_ = ends_ || pressed_chord() || is_button_pressed();
+  // Held, it would still move what is beneath.
+  if (ends_ && !is_anything_held()) black_ = ends_ = false;
   return true;
 }
 
@@ -80,7 +88,7 @@ bool PresenterScreen::draw_rings(ImDrawList& list, const Look& look, bool still)
 }
 
 void PresenterScreen::end() {
-  black_ = false;
+  black_ = ends_ = false;
   rings_.clear();
 }
 

@@ -16,8 +16,8 @@ class PresenterScreen {
   void toggle_pointer() { pointer_ = !pointer_; }
   bool has_pointer() const { return pointer_; }
 
-  // The first press of a key or a button while the screen is black gives the picture back and does nothing
-  // else. True: it is black in this frame.
+  // The first press of a key or a button while the screen is black gives the picture back, once it is
+  // released, and does nothing else. True: it is black in this frame.
   bool takes_input();
   // On top of all that is drawn in the frame. `still`: rings stand where a button is held, and do not spread.
   // True: something goes on moving.
@@ -33,6 +33,7 @@ class PresenterScreen {
   bool draw_rings(ImDrawList& list, const Look& look, bool still);
 
   bool black_ = false, pointer_ = false;
+  bool ends_ = false;  // what was pressed is not released yet
   std::vector<Ring> rings_;
 };
 

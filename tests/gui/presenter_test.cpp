@@ -53,7 +53,11 @@ TEST_CASE(
   CHECK(GImGui->Windows.back() == black);
   CHECK(black->Size.x == 1280);
   CHECK(black->Size.y == 720);
-  desktop.press(ImGuiKey_RightArrow);
+  ImGui::GetIO().AddKeyEvent(ImGuiKey_RightArrow, true);
+  desktop.frames(40);
+  CHECK(black->Active);  // held, it repeats
+  ImGui::GetIO().AddKeyEvent(ImGuiKey_RightArrow, false);
+  desktop.frames(2);
   CHECK_FALSE(black->Active);
   CHECK(shell.view().maximised == "memory");
   desktop.press(ImGuiKey_Period);
