@@ -1,5 +1,6 @@
 """The browser edition as a hand uses it, in a page (page.py): begun, given commands and waited for; and what it keeps."""
 
+import csv
 import json
 import time
 
@@ -32,11 +33,22 @@ class Edition:
             before = now
             time.sleep(0.8)
 
+    def text(self, path):
+        """Of a file of the page's, empty where it is not there."""
+        return self.page.value(f"FS.analyzePath('{path}').exists ? FS.readFile('{path}', {{encoding: 'utf8'}}) : ''")
+
     def kept(self, name):
         """What the program has written, or nothing yet."""
-        path = f"{SETTINGS}/{name}"
-        text = self.page.value(f"FS.analyzePath('{path}').exists ? FS.readFile('{path}', {{encoding: 'utf8'}}) : ''")
+        text = self.text(f"{SETTINGS}/{name}")
         return json.loads(text) if text else {}
+
+    def shown_in(self, panel):
+        """The figures of a panel as its export hands them over: {title: rows of text by their columns' names}."""
+        self.command(f"maximise {panel}")
+        self.command("panel as csv")
+        text = wait_for(f"what {panel} shows is exported", lambda: self.text(f"/tmp/{panel}.csv"))
+        figures = [figure.strip().splitlines() for figure in text.split("# ")[1:]]
+        return {lines[0]: list(csv.DictReader(lines[1:])) for lines in figures}
 
     def runs(self):
         """Those that it keeps, oldest first."""
