@@ -23,6 +23,10 @@ void page_catch_lines(int yes);
 // A frame was drawn: milliseconds of building its draw lists, and of handing them to WebGL. Tests read them
 // (Module.frames).
 void page_drawn(double built, double handed_over);
+// Dear ImGui asks WebGL what was set before it draws, to set it again afterwards. The process of the GPU
+// answers some of that, once it has drawn all that it was given; the program alone draws there, so that what
+// was set at first does as well.
+void page_draw_alone();
 // Of the canvas: as large as the page, in the device's pixels.
 void page_fit_canvas(int* width, int* height, double* scale);
 }

@@ -113,6 +113,13 @@ mergeInto(LibraryManager.library, {
     input.click();
   },
 
+  page_draw_alone: function() {
+    var ask = GLctx.getParameter.bind(GLctx), first = {};
+    ['VIEWPORT', 'SCISSOR_BOX', 'BLEND_SRC_RGB', 'BLEND_DST_RGB', 'BLEND_SRC_ALPHA', 'BLEND_DST_ALPHA',
+     'BLEND_EQUATION_RGB', 'BLEND_EQUATION_ALPHA'].forEach(function(name) { first[GLctx[name]] = ask(GLctx[name]); });
+    GLctx.getParameter = function(name) { return name in first ? first[name] : ask(name); };
+  },
+
   page_fit_canvas: function(width, height, scale) {
     var canvas = Module.canvas, ratio = window.devicePixelRatio || 1;
     var w = Math.max(1, Math.round(window.innerWidth * ratio)), h = Math.max(1, Math.round(window.innerHeight * ratio));

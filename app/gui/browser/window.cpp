@@ -237,6 +237,7 @@ Window::Window() : state_(std::make_unique<State>()) {
   state_->context = emscripten_webgl_create_context(kCanvas, &attributes);
   if (state_->context <= 0) throw NoDisplay("This browser has no WebGL 2, or it is switched off.");
   emscripten_webgl_make_context_current(state_->context);
+  page_draw_alone();
   ImGui::CreateContext();
   ImPlot::CreateContext();
   ImGuiIO& io = ImGui::GetIO();
