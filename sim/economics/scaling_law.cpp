@@ -17,14 +17,6 @@ ScalingLaw besiroglu_2024() {
   return {.irreducible = 1.8172, .a = 482.01, .b = 2085.43, .alpha = 0.3478, .beta = 0.3658};
 }
 
-// Where alpha A / N^alpha = beta B / D^beta and 6 N D is what there is (Hoffmann et al. 2022, equation 4).
-ModelAndData compute_optimal(const ScalingLaw& law, double flops) {
-  const double both = law.alpha + law.beta;
-  const double scale = std::pow(law.alpha * law.a / (law.beta * law.b), 1 / both);
-  const double parameters = scale * std::pow(flops / 6, law.beta / both);
-  return {.parameters = parameters, .tokens = flops / 6 / parameters};
-}
-
 double tokens_to_loss(const ScalingLaw& law, double parameters, double loss) {
   const double left = loss - law.irreducible - law.a / std::pow(parameters, law.alpha);
   return left > 0 ? std::pow(law.b / left, 1 / law.beta) : std::numeric_limits<double>::infinity();

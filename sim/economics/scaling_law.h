@@ -31,9 +31,6 @@ inline double compute_optimal_tokens(double parameters) {
   return 20 * parameters;
 }
 
-// The least loss that `flops` buy.
-ModelAndData compute_optimal(const ScalingLaw& law, double flops);
-
 // Tokens with which a model of `parameters` reaches `loss`; infinite where it never does.
 double tokens_to_loss(const ScalingLaw& law, double parameters, double loss);
 // Models of no more parameters than this never reach it.

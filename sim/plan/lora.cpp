@@ -184,12 +184,6 @@ std::string adapter_name(const Model& m, const AdapterSite& site) {
   return std::string(product).append(site.target).append("_adapter");
 }
 
-std::int64_t adapter_parameters(const Model& m, const Workload& w) {
-  std::int64_t of_layer = 0;
-  for (const AdapterSite& site : adapter_sites(m, w)) of_layer += w.lora_rank * (site.inputs + site.outputs);
-  return m.num_hidden_layers * of_layer;
-}
-
 std::vector<BufferId> add_adapter_results(PlanBuilder& b, const std::string& block, const AddBuffer& add) {
   std::vector<BufferId> results;
   const Model& m = b.model();

@@ -21,9 +21,6 @@ std::vector<AdapterSite> adapter_sites(const Model& held, const Workload& worklo
 // What the names of its buffers and operations begin with: "layer.attention.qkv.query_adapter".
 std::string adapter_name(const Model& model, const AdapterSite& site);
 
-// Parameters that learn, of the whole model.
-std::int64_t adapter_parameters(const Model& model, const Workload& workload);
-
 // The buffers of what x A^T gives, which is kept for the backward pass; in the order of
 // DecoderParameters::adapters.
 std::vector<BufferId> add_adapter_results(PlanBuilder& builder, const std::string& block,

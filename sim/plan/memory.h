@@ -104,10 +104,6 @@ struct LiveBuffer {
 };
 std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTime time);
 
-// What one decoder layer leaves between its forward and its backward pass for one micro-batch, exact bytes:
-// the activations of closed forms such as Korthikanti et al. 2022. Empty for generation.
-std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer);
-
 // Times at which the actions of a program begin, and at the end its duration.
 std::vector<OpTime> action_times(const Plan& plan, std::size_t program = 0);
 

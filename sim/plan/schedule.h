@@ -137,9 +137,4 @@ struct ScheduleEvents {
 };
 ScheduleEvents events_of(const Schedule& schedule);
 
-// What makes a schedule legal, one sentence a violation: each stage runs each pass of each of its chunks once
-// for each micro-batch; none waits for one that, in the given orders, cannot have come before (which would be
-// a deadlock).
-std::vector<std::string> check(const Schedule& schedule);
-
 }  // namespace sim

@@ -49,8 +49,4 @@ MemoryReport memory_report(const Plan& plan, std::size_t program, std::size_t ma
           step_memory(plan, program, Step::later, max_points)};
 }
 
-MemoryReport memory_report(const Plan& plan) {
-  return memory_report(plan, fullest_program(plan));
-}
-
 }  // namespace sim

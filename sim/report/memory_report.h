@@ -35,7 +35,6 @@ struct MemoryReport {
   StepMemory first, later;
 };
 MemoryReport memory_report(const Plan& plan, std::size_t program, std::size_t max_points = 2000);
-MemoryReport memory_report(const Plan& plan);
 std::size_t fullest_program(const Plan& plan);
 
 }  // namespace sim

@@ -53,7 +53,5 @@ Scenario scenario_from_json(std::string_view json, const std::string& file);
 std::string to_json(const Scenario& scenario);
 Model model_from_json(std::string_view json, const std::string& file);
 std::string to_json(const Model& model);
-Hardware hardware_from_json(std::string_view json, const std::string& file);
-std::string to_json(const Hardware& hardware);
 
 }  // namespace sim

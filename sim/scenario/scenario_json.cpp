@@ -263,12 +263,4 @@ std::string to_json(const Model& model) {
   return json_of(model).dump(2);
 }
 
-Hardware hardware_from_json(std::string_view json, const std::string& file) {
-  const Json parsed = with_base(PresetKind::hardware, parse_json(json, file), file);
-  return hardware_from(JsonObject(parsed, file), "custom");
-}
-std::string to_json(const Hardware& hardware) {
-  return json_of(hardware).dump(2);
-}
-
 }  // namespace sim

@@ -140,6 +140,15 @@ TEST_CASE(
   CHECK(best.batch == Approx(std::sqrt(fixed * run.critical() / per_token)).epsilon(2 * (ratio - 1)));
 }
 
+// The least loss that `flops` buy: where alpha A / N^alpha = beta B / D^beta and 6 N D is what there is
+// (Hoffmann et al. 2022, equation 4).
+ModelAndData compute_optimal(const ScalingLaw& law, double flops) {
+  const double both = law.alpha + law.beta;
+  const double scale = std::pow(law.alpha * law.a / (law.beta * law.b), 1 / both);
+  const double parameters = scale * std::pow(flops / 6, law.beta / both);
+  return {.parameters = parameters, .tokens = flops / 6 / parameters};
+}
+
 TEST_CASE("the compute-optimal model is the least loss of all that the same compute trains") {
   const ScalingLaw law = GENERATE(hoffmann_2022(), besiroglu_2024());
   const double flops = GENERATE(1e20, 5.76e23, 3.8e25);

@@ -4,12 +4,12 @@
 #include <string>
 
 #include "sim/cost/predict.h"
-#include "sim/plan/check.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/planner/estimate.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/check_plan.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

@@ -4,11 +4,11 @@
 #include <string>
 
 #include "sim/cost/predict.h"
-#include "sim/plan/check.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/estimate.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/check_plan.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 
@@ -38,6 +38,13 @@ double flops_of(const Scenario& s, std::initializer_list<OpKind> kinds) {
     for (const OpKind kind : kinds)
       if (row.kind == kind) flops += row.flops.value;
   return flops;
+}
+
+// Parameters that learn, of the whole model.
+std::int64_t adapter_parameters(const Model& m, const Workload& w) {
+  std::int64_t of_layer = 0;
+  for (const AdapterSite& site : adapter_sites(m, w)) of_layer += w.lora_rank * (site.inputs + site.outputs);
+  return m.num_hidden_layers * of_layer;
 }
 
 // The first: torchtune, docs/source/tutorials/lora_finetune.rst. The others by rank (inputs + outputs) of

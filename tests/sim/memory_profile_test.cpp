@@ -6,11 +6,12 @@
 #include <string>
 
 #include "sim/advise/fit.h"
-#include "sim/plan/check.h"
 #include "sim/plan/device_memory.h"
 #include "sim/plan/legality.h"
 #include "sim/report/memory_report.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/check_plan.h"
+#include "tests/sim/kept_for_backward.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 #include "tests/support/changed_fields.h"
@@ -80,7 +81,7 @@ Bytes line(const StepMemory& step, std::string_view category) {
 
 TEST_CASE("in the first step moments are missing until the optimizer makes them: its peak is lower") {
   const Plan plan = make_plan(with("pytorch_eager", test::llama(2048, 8192, 16, 32, 8, 128256)));
-  const MemoryReport report = memory_report(plan);
+  const MemoryReport report = memory_report(plan, fullest_program(plan));
   CHECK(report.first.peak < report.later.peak);
   CHECK(line(report.first, "optimizer") < line(report.later, "optimizer"));
   CHECK(report.first.timeline.front().bytes[static_cast<std::size_t>(BufferClass::gradient)].value == 0);
@@ -92,7 +93,7 @@ TEST_CASE("in the first step moments are missing until the optimizer makes them:
 TEST_CASE("the ledger adds up to what the device holds, and the tensors at the peak to what is live") {
   for (const char* implementation : {"ridgepoint", "nanotron_2025", "pytorch_eager"}) {
     const Plan plan = make_plan(with(implementation, test::llama(1024, 4096, 4, 16, 16, 32000), 2));
-    const MemoryReport report = memory_report(plan);
+    const MemoryReport report = memory_report(plan, fullest_program(plan));
     const MemoryPlan memory = plan_memory(plan, report.later.program, Addresses::none);
     CHECK(report.later.peak == device_memory(plan, memory).total());
     Bytes live;
@@ -111,7 +112,8 @@ TEST_CASE("the first steps of Llama-3.2 1B: parameters, moments and peaks of the
                                       .from = "head.logits.forward",
                                       .to = "head.logits.forward",
                                       .vocabulary = 8}};
-  const MemoryReport report = memory_report(make_plan(s));
+  const Plan plan = make_plan(s);
+  const MemoryReport report = memory_report(plan, fullest_program(plan));
   const auto gib = [](Bytes b) { return static_cast<double>(b.value) / kGiB; };
   const auto at = [](const MemoryPoint& p, BufferClass c) { return p.bytes[static_cast<std::size_t>(c)]; };
   CHECK(gib(at(report.first.timeline.front(), BufferClass::parameter)) == Approx(4.604).epsilon(0.001));

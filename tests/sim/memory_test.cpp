@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "tests/sim/kept_for_backward.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

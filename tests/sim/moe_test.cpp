@@ -11,10 +11,11 @@
 #include "sim/cost/network.h"
 #include "sim/cost/predict.h"
 #include "sim/cost/work.h"
-#include "sim/plan/check.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/check_plan.h"
+#include "tests/sim/kept_for_backward.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

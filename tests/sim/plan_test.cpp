@@ -8,8 +8,8 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/work.h"
 #include "sim/plan/builder.h"
-#include "sim/plan/check.h"
 #include "sim/plan/legality.h"
+#include "tests/sim/check_plan.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "sim/cost/side_passes.h"
-#include "sim/plan/check.h"
 #include "sim/plan/plan.h"
+#include "tests/sim/check_plan.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "tests/sim/check_schedule.h"
 #include "tests/sim/in_flight.h"
 #include "tests/sim/schedule_run.h"
 #include "tests/support/catch.h"

@@ -8,11 +8,12 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/step_detail.h"
 #include "sim/plan/builder.h"
-#include "sim/plan/check.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/schedule.h"
 #include "sim/report/metrics.h"
+#include "tests/sim/check_plan.h"
+#include "tests/sim/kept_for_backward.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "sim/cost/predict.h"
-#include "sim/plan/check.h"
 #include "sim/plan/legality.h"
 #include "sim/scenario/overrides.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/check_plan.h"
 #include "tests/sim/random_fields.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"

@@ -8,12 +8,13 @@
 
 #include "sim/cost/predict.h"
 #include "sim/plan/builder.h"
-#include "sim/plan/check.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/recompute.h"
 #include "sim/report/metrics.h"
 #include "sim/report/step_parts.h"
+#include "tests/sim/check_plan.h"
+#include "tests/sim/kept_for_backward.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

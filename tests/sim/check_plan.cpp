@@ -1,4 +1,4 @@
-#include "sim/plan/check.h"
+#include "tests/sim/check_plan.h"
 
 #include <algorithm>
 #include <array>
