@@ -1,7 +1,6 @@
 #include "sim/json_object.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>

@@ -1,6 +1,5 @@
 // When each action of a plan's programs begins and ends, from how long each takes.
 #pragma once
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "sim/cost/gpu_calibration.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 

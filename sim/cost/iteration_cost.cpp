@@ -4,7 +4,6 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "sim/plan/legality.h"
 #include "sim/plan/programs.h"
 
 namespace sim {

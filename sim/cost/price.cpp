@@ -1,7 +1,6 @@
 #include "sim/cost/price.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"

@@ -4,8 +4,6 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "sim/csv.h"
 #include "sim/scenario/preset.h"

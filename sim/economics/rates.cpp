@@ -1,8 +1,6 @@
 #include "sim/economics/rates.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "sim/json_object.h"
 #include "sim/scenario/preset.h"

@@ -1,7 +1,6 @@
 // What accelerator hours cost in money, energy and carbon: dated, editable data (presets/economics.json), for
 // prices differ by up to an order of magnitude between providers and change every month.
 #pragma once
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>

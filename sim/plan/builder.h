@@ -2,7 +2,6 @@
 #pragma once
 #include <array>
 #include <functional>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>

@@ -2,7 +2,6 @@
 // beside each other; which buffers an intermediate result lies in (kept, recomputed, or scratch) is the
 // caller's choice.
 #pragma once
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // What a device holds while a plan runs: what is live, what the framework's allocator reserves for it, and
 // what lies outside both.
 #pragma once
-#include <cstdint>
 
 #include "sim/plan/memory.h"
 

@@ -1,7 +1,6 @@
 // The quantities that sizes, traffic and FLOPs of operations are products of (plan/kinds.cpp).
 #pragma once
 #include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include "sim/plan/extent.h"

@@ -6,7 +6,6 @@
 // (`combine`). Where tensor-parallel ranks share an expert, each routes its own rows (sequence parallelism)
 // and they gather what they received; without expert and sequence parallelism all hold all rows already.
 #pragma once
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "sim/plan/pack.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace sim {
 namespace {

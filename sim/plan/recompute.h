@@ -13,7 +13,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

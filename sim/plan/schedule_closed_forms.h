@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "sim/plan/schedule.h"
+#include "sim/units.h"
 
 namespace sim {
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <stop_token>
-#include <vector>
 
 #include "sim/planner/collector.h"
 #include "sim/planner/step_estimator.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "sim/plan/lives.h"
 #include "sim/plan/memory.h"

@@ -2,11 +2,9 @@
 // read off the lives of buffers in programs of a few layers and two micro-batches, and repeated for as many
 // layers as the piece has.
 #pragma once
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "sim/plan/pass_steps.h"

@@ -2,7 +2,6 @@
 // a step.
 #pragma once
 #include <array>
-#include <cstdint>
 #include <memory_resource>
 #include <span>
 #include <vector>

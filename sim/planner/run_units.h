@@ -1,7 +1,6 @@
 // Runs the units of a pass by a clock, as stage programs have their actions. Included by .cpp files only.
 #pragma once
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "sim/planner/lanes.h"

@@ -1,7 +1,6 @@
 #include "sim/planner/schedule_facts.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace sim {
 namespace {

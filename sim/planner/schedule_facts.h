@@ -4,10 +4,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include "sim/planner/in_flight.h"
 #include "sim/planner/slot_order.h"

@@ -1,17 +1,14 @@
 #include "sim/planner/search.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 #include <system_error>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "sim/plan/legality.h"

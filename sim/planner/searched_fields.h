@@ -2,7 +2,6 @@
 #pragma once
 #include <string_view>
 
-#include "sim/planner/search_space.h"
 #include "sim/scenario/fields.h"
 
 namespace sim {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <tuple>
@@ -12,6 +11,7 @@
 #include "sim/cost/static_batch.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/search_parts.h"
+#include "sim/planner/searched_fields.h"
 #include "sim/serving/engine_limits.h"
 #include "sim/serving/simulation.h"
 

@@ -1,7 +1,6 @@
 // Runs of a schedule with whatever passes take.
 #pragma once
 #include <array>
-#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "sim/planner/stage_memory.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "sim/plan/device_memory.h"

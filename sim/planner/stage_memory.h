@@ -2,11 +2,8 @@
 // schedule has in flight, beside parameters and their states (state_memory.h).
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "sim/plan/piece.h"

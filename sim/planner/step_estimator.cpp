@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <memory_resource>
-#include <string>
 #include <tuple>
 #include <utility>
 

@@ -4,7 +4,6 @@
 
 #include "sim/cost/stragglers.h"
 #include "sim/plan/layer_division.h"
-#include "sim/plan/recompute.h"
 
 namespace sim {
 namespace {

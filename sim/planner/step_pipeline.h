@@ -1,15 +1,11 @@
 // Time and memory of the strategies that differ in their states alone: passes strung together by a schedule,
 // with what each of the states exchanges beside them.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <memory_resource>
-#include <optional>
 #include <span>
-#include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -1,13 +1,11 @@
 #include "sim/report/metrics.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <map>
 #include <set>
-#include <string>
 
 #include "sim/plan/measure.h"
 

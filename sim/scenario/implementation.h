@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "sim/dtype.h"
 #include "sim/enum_names.h"

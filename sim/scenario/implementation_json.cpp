@@ -1,5 +1,3 @@
-#include <array>
-
 #include "sim/scenario/fields_json.h"
 #include "sim/scenario/listed_fields.h"
 #include "sim/scenario/memory_profile_json.h"

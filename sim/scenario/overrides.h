@@ -2,7 +2,6 @@
 // the hardware, a fact of software.
 #pragma once
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "sim/scenario/scenario.h"

@@ -1,7 +1,6 @@
 // How the work is divided over devices and what is recomputed.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,7 +1,5 @@
 #include "sim/validate/flops_convention.h"
 
-#include <array>
-
 #include "sim/validate/table_words.h"
 
 namespace sim {

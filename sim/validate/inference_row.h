@@ -1,7 +1,6 @@
 // A row of a table of generation and serving, as the case that it measured.
 #pragma once
 #include <optional>
-#include <string>
 
 #include "sim/cost/calibration.h"
 #include "sim/scenario/scenario.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/scenario/preset.h"
+#include "sim/preset_error.h"
 #include "sim/validate/row.h"
 
 namespace sim {

@@ -1,7 +1,6 @@
 // Tables of what training steps hold at most, by category, as PyTorch's memory profiler tells tensors apart:
 // of a run on one device, the first step apart from the later ones.
 #include <algorithm>
-#include <array>
 
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"

@@ -4,9 +4,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "sim/csv.h"
 

@@ -1,10 +1,7 @@
 #include "sim/validate/software_names.h"
 
-#include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 

@@ -1,7 +1,6 @@
 #include "sim/validate/training_scenario.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <optional>
 
