@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "sim/units.h"
 
@@ -16,6 +17,20 @@ std::string format(BytesPerSecond r);      // decimal: GB/s, as datasheets write
 std::string format_count(std::int64_t n);  // 8,030,261,248
 std::string format_short(double n);        // 8.03B, 124M, 50.3K
 std::string format_percent(double fraction);
+
+// Parts of a sentence in a row, whole numbers as format_count() writes them.
+template <class... Parts>
+std::string sentence(const Parts&... parts) {
+  std::string text;
+  const auto add = [&]<class Part>(const Part& part) {
+    if constexpr (std::is_integral_v<Part> && !std::is_same_v<Part, char>)
+      text += format_count(part);
+    else
+      text += part;
+  };
+  (add(parts), ...);
+  return text;
+}
 
 // "70B", "8k", "1.5T", "80GiB" as people type them; empty where it is not a number. k, M, B, T are powers of
 // 1000; "8k" for a token count means 8,192 only where the caller says binary_k.

@@ -39,15 +39,15 @@ class Checker {
   }
 
  private:
-  void add(std::string_view field, std::string message) {
-    problems_.push_back({std::string(field), std::move(message)});
+  template <class... Parts>
+  void add(std::string_view field, const Parts&... message) {
+    add_problem(problems_, field, message...);
   }
 
   // Whether the value lies in [least, most].
   bool in_range(std::string_view field, std::int64_t value, std::int64_t least, std::int64_t most) {
     if (value >= least && value <= most) return true;
-    add(field, "must be from " + format_count(least) + " to " + format_count(most) + ", but is " +
-                   format_count(value));
+    add(field, "must be from ", least, " to ", most, ", but is ", value);
     return false;
   }
 
@@ -121,16 +121,14 @@ class Checker {
     in_range("model.max_position_embeddings", m.max_position_embeddings, 1, kLongestSequence);
     positive("model.norm_eps", m.norm_eps);
     if (m.norm == Norm::rmsnorm && m.norm_parameters != NormParameters::gain_and_bias)
-      add("model.norm_parameters", "is " + std::string(name(m.norm_parameters)) +
-                                       ", but norm is rmsnorm: LayerNorm alone leaves parameters out");
+      add("model.norm_parameters", "is ", name(m.norm_parameters),
+          ", but norm is rmsnorm: LayerNorm alone leaves parameters out");
 
     if (heads && key_value_heads && m.num_attention_heads % m.num_key_value_heads != 0)
-      add("model.num_key_value_heads", format_count(m.num_key_value_heads) +
-                                           " does not divide num_attention_heads, " +
-                                           format_count(m.num_attention_heads) +
-                                           ": each key-value head serves the same number of query heads");
+      add("model.num_key_value_heads", m.num_key_value_heads, " does not divide num_attention_heads, ",
+          m.num_attention_heads, ": each key-value head serves the same number of query heads");
     if (heads && head_dim && m.num_attention_heads > kLargestWidth / m.head_dim)
-      add("model.head_dim", "times num_attention_heads must be at most " + format_count(kLargestWidth));
+      add("model.head_dim", "times num_attention_heads must be at most ", kLargestWidth);
     check_mixture_of_experts();
     check_latent_attention();
     check_window();
@@ -142,8 +140,7 @@ class Checker {
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
       if (head_dim && !m.has_latent_attention() && m.head_dim % 2 != 0)
-        add("model.head_dim",
-            "is " + format_count(m.head_dim) + ", but rotary embeddings turn pairs: it must be even");
+        add("model.head_dim", "is ", m.head_dim, ", but rotary embeddings turn pairs: it must be even");
       positive("model.rope_theta", m.rope_theta);
       if (!(m.rotated_size() >= 2))
         add("model.partial_rotary_factor", "must leave two elements of a head that positions rotate");
@@ -171,9 +168,8 @@ class Checker {
       add("model.norm_gains_from_one", "needs norm rmsnorm: it says how files have gains of RMSNorms");
     if (m.norm_placement == NormPlacement::before) return;
     if (m.parallel_residual || m.is_hybrid())
-      add("model.norm_placement",
-          "must be before where layers have " +
-              std::string(m.is_hybrid() ? "a hybrid_override_pattern" : "parallel_residual"));
+      add("model.norm_placement", "must be before where layers have ",
+          m.is_hybrid() ? "a hybrid_override_pattern" : "parallel_residual");
   }
 
   void check_mixture_of_experts() {
@@ -190,16 +186,15 @@ class Checker {
     if (in_range("model.n_group", e.n_group, 1, e.num_experts)) {
       in_range("model.topk_group", e.topk_group, 1, e.n_group);
       if (e.num_experts % e.n_group != 0)
-        add("model.n_group",
-            format_count(e.n_group) + " does not divide the " + format_count(e.num_experts) + " experts");
+        add("model.n_group", e.n_group, " does not divide the ", e.num_experts, " experts");
     }
     if (!is_gated(m.activation) && !m.is_hybrid())
-      add("model.activation", "is " + std::string(name(m.activation)) +
-                                  ", but experts are gated: it must be swiglu, geglu or clamped_swiglu");
+      add("model.activation", "is ", name(m.activation),
+          ", but experts are gated: it must be swiglu, geglu or clamped_swiglu");
     const Workload& w = s_.workload;
     const auto at_most_experts = [&](const char* field, double value) {
       if (value > static_cast<double>(e.num_experts))
-        add(field, "must be at most the number of experts, " + format_count(e.num_experts));
+        add(field, "must be at most the number of experts, ", e.num_experts);
     };
     at_most_experts("workload.expert_imbalance", w.expert_imbalance);
     at_most_experts("workload.expert_capacity_factor", w.expert_capacity_factor);
@@ -216,18 +211,16 @@ class Checker {
                       in_range("model.v_head_dim", a.v_head_dim, 1, kLargestWidth);
     if (!dims) return;
     if (m.head_dim != a.qk_nope_head_dim + a.qk_rope_head_dim)
-      add("model.head_dim", "must be qk_nope_head_dim and qk_rope_head_dim together, " +
-                                format_count(a.qk_nope_head_dim + a.qk_rope_head_dim) + ", but is " +
-                                format_count(m.head_dim));
+      add("model.head_dim", "must be qk_nope_head_dim and qk_rope_head_dim together, ",
+          a.qk_nope_head_dim + a.qk_rope_head_dim, ", but is ", m.head_dim);
     if (a.qk_rope_head_dim % 2 != 0)
-      add("model.qk_rope_head_dim",
-          "is " + format_count(a.qk_rope_head_dim) + ", but rotary embeddings turn pairs: it must be even");
+      add("model.qk_rope_head_dim", "is ", a.qk_rope_head_dim,
+          ", but rotary embeddings turn pairs: it must be even");
     if (m.num_key_value_heads != m.num_attention_heads)
       add("model.num_key_value_heads",
           "must be num_attention_heads: latent attention expands to keys of all heads");
     const auto refuse = [&](bool there, const char* field, const char* value) {
-      if (there)
-        add(field, std::string("must be ") + value + " beside kv_lora_rank: latent attention has none");
+      if (there) add(field, "must be ", value, " beside kv_lora_rank: latent attention has none");
     };
     refuse(m.attention_bias, "model.attention_bias", "false");
     refuse(m.qk_norm != QkNorm::none, "model.qk_norm", "none");
@@ -267,16 +260,16 @@ class Checker {
       return;
     }
     if (static_cast<std::int64_t>(pattern.size()) != m.num_hidden_layers)
-      add(field, "has " + std::to_string(pattern.size()) + " letters, but there are " +
-                     format_count(m.num_hidden_layers) + " layers: one letter a layer");
+      add(field, "has ", std::to_string(pattern.size()), " letters, but there are ", m.num_hidden_layers,
+          " layers: one letter a layer");
     for (const char letter : pattern)
       if (!layer_sort_from_letter(letter))
-        return add(field, std::string("must consist of M, *, - and E, but has \"") + letter + "\"");
+        return add(field, "must consist of M, *, - and E, but has \"", letter, "\"");
     if ((m.layers_of(LayerSort::experts) > 0) != m.has_experts())
       add(field, m.has_experts() ? "has no E, but num_experts is above 0" : "has an E, but num_experts is 0");
     if (m.layers_of(LayerSort::state_space) > 0) check_state_space();
     const auto refuse = [&](bool there, const char* of, const char* value) {
-      if (there) add(of, std::string("must be ") + value + " beside hybrid_override_pattern");
+      if (there) add(of, "must be ", value, " beside hybrid_override_pattern");
     };
     refuse(m.has_latent_attention(), "model.kv_lora_rank", "0");
     refuse(m.parallel_residual, "model.parallel_residual", "false");
@@ -298,17 +291,14 @@ class Checker {
                        in_range("model.chunk_size", n.chunk_size, 1, kLargestWidth);
     if (!sizes) return;
     if (n.mamba_num_heads % n.n_groups != 0)
-      add("model.n_groups",
-          format_count(n.n_groups) + " does not divide mamba_num_heads, " + format_count(n.mamba_num_heads));
+      add("model.n_groups", n.n_groups, " does not divide mamba_num_heads, ", n.mamba_num_heads);
     if (n.mamba_num_heads > kLargestWidth / n.mamba_head_dim || n.n_groups > kLargestWidth / n.ssm_state_size)
       add("model.mamba_head_dim",
-          "times mamba_num_heads, and n_groups times ssm_state_size, must be at most " +
-              format_count(kLargestWidth));
+          "times mamba_num_heads, and n_groups times ssm_state_size, must be at most ", kLargestWidth);
     const std::int64_t t = s_.strategy.tensor_parallel;
     if (t > 1 && n.n_groups % t != 0)
-      add("strategy.tensor_parallel", "is " + format_count(t) + ", which does not divide the " +
-                                          format_count(n.n_groups) +
-                                          " groups of the state-space heads (n_groups)");
+      add("strategy.tensor_parallel", "is ", t, ", which does not divide the ", n.n_groups,
+          " groups of the state-space heads (n_groups)");
     if (s_.implementation.serving)
       add("implementation.serving",
           "says how an engine serves keys and values; of states of state-space layers no engine is known "
@@ -364,8 +354,8 @@ class Checker {
           static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel * s.context_parallel;
       if (devices > static_cast<double>(kMostDevices))
         add("strategy.data_parallel",
-            "times tensor_parallel, pipeline_parallel and context_parallel makes more than " +
-                format_count(kMostDevices) + " devices");
+            "times tensor_parallel, pipeline_parallel and context_parallel makes more than ", kMostDevices,
+            " devices");
       check_tensor_parallel();
       check_context_parallel();
       check_expert_parallel();
@@ -375,9 +365,8 @@ class Checker {
         for (Problem& problem : strategy_problems(s_)) problems_.push_back(std::move(problem));
     }
     if (s.zero_stage > 0 && s.data_parallel == 1 && s.context_parallel == 1)
-      add("strategy.zero_stage",
-          "is " + std::to_string(s.zero_stage) +
-              ", which divides states over data-parallel devices: it needs data_parallel above 1");
+      add("strategy.zero_stage", "is ", std::to_string(s.zero_stage),
+          ", which divides states over data-parallel devices: it needs data_parallel above 1");
     if (s_.workload.task == Task::generate) check_generating_strategy();
   }
 
@@ -392,24 +381,21 @@ class Checker {
     const auto is = [&] { return "is " + format_count(t); };
     const bool attends = m.attention_layers() > 0;
     if (attends && m.num_attention_heads % t != 0)
-      add("strategy.tensor_parallel", is() + ", which does not divide the model's " +
-                                          format_count(m.num_attention_heads) + " attention heads");
+      add("strategy.tensor_parallel", is(), ", which does not divide the model's ", m.num_attention_heads,
+          " attention heads");
     if (attends && m.num_key_value_heads > 0 && m.num_key_value_heads % t != 0 &&
         t % m.num_key_value_heads != 0)
-      add("strategy.tensor_parallel", is() + ", which neither divides the model's " +
-                                          format_count(m.num_key_value_heads) +
-                                          " key-value heads nor is a multiple of them");
+      add("strategy.tensor_parallel", is(), ", which neither divides the model's ", m.num_key_value_heads,
+          " key-value heads nor is a multiple of them");
     if (m.intermediate_size % t != 0 && m.dense_layers() > 0)
-      add("strategy.tensor_parallel", is() + ", which does not divide the model's intermediate_size, " +
-                                          format_count(m.intermediate_size));
+      add("strategy.tensor_parallel", is(), ", which does not divide the model's intermediate_size, ",
+          m.intermediate_size);
     if (m.vocab_size < t)
-      add("strategy.tensor_parallel",
-          is() + ", more than the words of the vocabulary, " + format_count(m.vocab_size));
+      add("strategy.tensor_parallel", is(), ", more than the words of the vocabulary, ", m.vocab_size);
     const std::int64_t length = s_.workload.seq_len;
     if (s.sequence_parallel && s_.workload.task == Task::train && length > 0 && length % t != 0)
-      add("strategy.sequence_parallel", "divides sequences over tensor_parallel devices, but " +
-                                            format_count(t) + " does not divide seq_len, " +
-                                            format_count(length));
+      add("strategy.sequence_parallel", "divides sequences over tensor_parallel devices, but ", t,
+          " does not divide seq_len, ", length);
   }
 
   void check_context_parallel() {
@@ -419,14 +405,12 @@ class Checker {
     const std::int64_t segments = std::int64_t{2} * s.context_parallel;
     const std::int64_t length = s_.workload.seq_len;
     if (length > 0 && length % segments != 0)
-      add("strategy.context_parallel", "cuts sequences into " + format_count(segments) +
-                                           " equal segments, two a rank, but seq_len is " +
-                                           format_count(length));
+      add("strategy.context_parallel", "cuts sequences into ", segments,
+          " equal segments, two a rank, but seq_len is ", length);
     else if (s.sequence_parallel && length > 0 && length / s.context_parallel % s.tensor_parallel != 0)
-      add("strategy.sequence_parallel",
-          "divides the " + format_count(length / s.context_parallel) +
-              " tokens of a context-parallel rank over tensor_parallel devices, but " +
-              format_count(s.tensor_parallel) + " does not divide them");
+      add("strategy.sequence_parallel", "divides the ", length / s.context_parallel,
+          " tokens of a context-parallel rank over tensor_parallel devices, but ", s.tensor_parallel,
+          " does not divide them");
     if (s_.implementation.attention != AttentionKind::flash)
       add("strategy.context_parallel", "needs implementation.attention flash");
   }
@@ -439,42 +423,37 @@ class Checker {
     const auto is = [&] { return "is " + format_count(s.expert_parallel); };
     const int shared = s.expert_tensor_parallel;
     if (shared != 0 && shared != 1 && shared != s.tensor_parallel)
-      add("strategy.expert_tensor_parallel", "must be 1 or tensor_parallel, " +
-                                                 format_count(s.tensor_parallel) + " (0 for that), but is " +
-                                                 format_count(shared));
+      add("strategy.expert_tensor_parallel", "must be 1 or tensor_parallel, ", s.tensor_parallel,
+          " (0 for that), but is ", shared);
     if (!m.has_experts()) {
-      if (s.expert_parallel > 1) add(field, is() + ", but the model has no experts: it must be 1");
+      if (s.expert_parallel > 1) add(field, is(), ", but the model has no experts: it must be 1");
       return;
     }
     const std::int64_t t = s.tensor_parallel, of_expert = s.devices_of_expert() > 1 ? t : 1;
     if (m.moe.moe_intermediate_size % of_expert != 0)
-      add("strategy.tensor_parallel",
-          "is " + format_count(t) + ", which does not divide the width of an expert, " +
-              format_count(m.moe.moe_intermediate_size) + ": expert_tensor_parallel 1 leaves experts whole");
+      add("strategy.tensor_parallel", "is ", t, ", which does not divide the width of an expert, ",
+          m.moe.moe_intermediate_size, ": expert_tensor_parallel 1 leaves experts whole");
     if (m.moe.shared_expert_intermediate_size % t != 0)
-      add("strategy.tensor_parallel", "is " + format_count(t) +
-                                          ", which does not divide the width of the shared expert, " +
-                                          format_count(m.moe.shared_expert_intermediate_size));
+      add("strategy.tensor_parallel", "is ", t, ", which does not divide the width of the shared expert, ",
+          m.moe.shared_expert_intermediate_size);
     if (t > 1 && of_expert == 1 && !s.sequence_parallel)
       add("strategy.expert_tensor_parallel",
           "is 1, with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
     if (s.expert_parallel == 1) return;
     if (m.moe.num_experts % s.expert_parallel != 0)
-      add(field,
-          is() + ", which does not divide the model's " + format_count(m.moe.num_experts) + " experts");
+      add(field, is(), ", which does not divide the model's ", m.moe.num_experts, " experts");
     const std::int64_t ranks = t / of_expert * s.data_parallel * s.context_parallel;
     if (ranks % s.expert_parallel != 0)
-      add(field,
-          is() + ", which does not divide the " + format_count(ranks) +
-              " devices over which experts can be: data_parallel times context_parallel" +
-              (t > 1 && of_expert == 1 ? " times tensor_parallel" : "") +
-              (t > 1 && of_expert > 1 && t * ranks % s.expert_parallel == 0
-                   ? "; with sequence_parallel and expert_tensor_parallel 1 tensor-parallel devices are "
-                     "more of them"
-                   : ""));
+      add(field, is(), ", which does not divide the ", ranks,
+          " devices over which experts can be: data_parallel times context_parallel",
+          t > 1 && of_expert == 1 ? " times tensor_parallel" : "",
+          t > 1 && of_expert > 1 && t * ranks % s.expert_parallel == 0
+              ? "; with sequence_parallel and expert_tensor_parallel 1 tensor-parallel devices are "
+                "more of them"
+              : "");
     if (t > 1 && !s.sequence_parallel && s_.workload.task == Task::train)
-      add(field,
-          is() + ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
+      add(field, is(),
+          ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
   }
 
   void check_pipeline() {
@@ -483,8 +462,7 @@ class Checker {
     const std::int64_t pieces = std::int64_t{s.pipeline_parallel} * s.virtual_pipeline;
     if (s.pipeline_parallel > 1 && pieces > s_.model.num_hidden_layers)
       add(s.virtual_pipeline > 1 ? "strategy.virtual_pipeline" : "strategy.pipeline_parallel",
-          "cuts the model into " + format_count(pieces) + " pieces, but it has " +
-              format_count(s_.model.num_hidden_layers) + " layers");
+          "cuts the model into ", pieces, " pieces, but it has ", s_.model.num_hidden_layers, " layers");
     if (w.task == Task::generate) return;
     // Where the batch does not divide, that is the problem; how the rest interleaves is not known.
     const bool divides = w.global_batch_size > 0 && w.micro_batch_size > 0 &&
@@ -492,7 +470,7 @@ class Checker {
                          w.global_batch_size % (w.micro_batch_size * s.data_parallel) == 0;
     const std::int64_t micro_batches =
         divides ? w.global_batch_size / (w.micro_batch_size * s.data_parallel) : s.pipeline_parallel;
-    for (const ScheduleProblem& p :
+    for (const Problem& p :
          schedule_problems(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches))
       add("strategy." + p.field, p.message);
   }
@@ -501,9 +479,8 @@ class Checker {
     const Hardware& h = s_.hardware;
     if (devices == 1 || h.network_link.value > 0) return;
     if (devices > h.devices_per_node)
-      add("hardware.network_link", "must be above 0: " + format_count(static_cast<std::int64_t>(devices)) +
-                                       " devices are more than the " + std::to_string(h.devices_per_node) +
-                                       " of a node");
+      add("hardware.network_link", "must be above 0: ", static_cast<std::int64_t>(devices),
+          " devices are more than the ", std::to_string(h.devices_per_node), " of a node");
     else if (h.node_link.value <= 0)
       add("hardware.node_link", "must be above 0: several devices exchange what they compute");
   }
@@ -544,8 +521,8 @@ class Checker {
       return h.has_peak_for(from_name<DType>(type).value_or(w.dtype));
     });
     const std::string type(name(w.dtype));
-    add("workload.dtype", "is " + type + ", but hardware " + h.name + " has no " + type +
-                              " arithmetic: it must be " + listed(has));
+    add("workload.dtype", "is ", type, ", but hardware ", h.name, " has no ", type,
+        " arithmetic: it must be ", listed(has));
   }
 
   void check_training(const Workload& w) {
@@ -553,10 +530,8 @@ class Checker {
     for (const Problem& p : lora_problems(s_)) add(p.field, p.message);
     const std::int64_t replicas = s_.strategy.data_parallel;
     if (replicas >= 1 && w.global_batch_size % (w.micro_batch_size * replicas) != 0)
-      add("workload.global_batch_size",
-          "is " + format_count(w.global_batch_size) +
-              ", which is no multiple of micro_batch_size times data_parallel, " +
-              format_count(w.micro_batch_size * replicas));
+      add("workload.global_batch_size", "is ", w.global_batch_size,
+          ", which is no multiple of micro_batch_size times data_parallel, ", w.micro_batch_size * replicas);
     check_noise(w);
   }
 
@@ -570,8 +545,8 @@ class Checker {
     else if (w.global_batch_size < 2 * w.micro_batch_size)
       add(field,
           "compares a micro-batch's gradient with the step's: global_batch_size must be at least twice "
-          "micro_batch_size, " +
-              format_count(w.micro_batch_size) + ", but is " + format_count(w.global_batch_size));
+          "micro_batch_size, ",
+          w.micro_batch_size, ", but is ", w.global_batch_size);
   }
 
   void check_generation(const Workload& w) {
@@ -592,16 +567,15 @@ class Checker {
 
   void check_multiplied_type(std::string_view field, const std::optional<DType>& type) {
     if (type == DType::fp8 && !s_.hardware.peak.empty() && !s_.hardware.has_peak_for(DType::fp8))
-      add(field, "is fp8, which " + s_.hardware.name + " cannot multiply");
+      add(field, "is fp8, which ", s_.hardware.name, " cannot multiply");
   }
 
   // RoPE has an angle for any position; a learned embedding has rows.
   void check_positions(std::string_view field, std::int64_t length) {
     const Model& m = s_.model;
     if (m.position != Position::learned || length <= m.max_position_embeddings) return;
-    add(field, "makes sequences of " + format_count(length) +
-                   " tokens, but the model has learned positions for " +
-                   format_count(m.max_position_embeddings));
+    add(field, "makes sequences of ", length, " tokens, but the model has learned positions for ",
+        m.max_position_embeddings);
   }
 
   void check_implementation() {
@@ -618,14 +592,14 @@ class Checker {
     const auto is_of_head = [](const std::string& operation) { return operation.starts_with("head."); };
     for (const ExtraTensor& t : i.memory.tensors)
       if (is_of_head(t.from) || is_of_head(t.to))
-        return add(field, "must be 1: " + i.name + " keeps " + t.name + ", of all rows, beside the logits");
+        return add(field, "must be 1: ", i.name, " keeps ", t.name, ", of all rows, beside the logits");
     if (w.task != Task::train || s_.strategy.context_parallel < 1) return;
     const bool sound = w.micro_batch_size > 0 && w.micro_batch_size <= kMostSequences && w.seq_len > 0 &&
                        w.seq_len <= kLongestSequence;
     const std::int64_t rows = sound ? w.micro_batch_size * (w.seq_len / s_.strategy.context_parallel) : 0;
     if (rows % i.head_chunks != 0)
-      add(field, "is " + format_count(i.head_chunks) + ", which does not divide the " + format_count(rows) +
-                     " tokens of a device's micro-batch into equal parts");
+      add(field, "is ", i.head_chunks, ", which does not divide the ", rows,
+          " tokens of a device's micro-batch into equal parts");
   }
 
   // In doubles, which cannot overflow here: 16 bytes an element of everything that is kept at the same time,
@@ -663,9 +637,9 @@ class Checker {
     const double rounds =
         train ? d(w.global_batch_size / w.micro_batch_size) / s_.strategy.data_parallel : d(w.max_new_tokens);
     if (rounds * layers > kMostActions)
-      add(train ? "workload.global_batch_size" : "workload.max_new_tokens",
-          std::string("makes more than ") + format_count(static_cast<std::int64_t>(kMostActions)) +
-              " runs of a layer " + (train ? "in a step" : "in a generation"));
+      add(train ? "workload.global_batch_size" : "workload.max_new_tokens", "makes more than ",
+          static_cast<std::int64_t>(kMostActions), " runs of a layer ",
+          train ? "in a step" : "in a generation");
   }
 
   const Scenario& s_;

@@ -1,8 +1,10 @@
 // Which scenarios have a plan: every field's own range, and what fields ask of each other.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "sim/format.h"
 #include "sim/scenario/scenario.h"
 
 namespace sim {
@@ -13,6 +15,11 @@ struct Problem {
   std::string message;
   bool operator==(const Problem&) const = default;
 };
+// The message is a sentence() of these parts.
+template <class... Parts>
+void add_problem(std::vector<Problem>& problems, std::string_view field, const Parts&... message) {
+  problems.push_back({std::string(field), sentence(message...)});
+}
 
 // Empty means that make_plan will work. Never throws.
 std::vector<Problem> validate(const Scenario& scenario);

@@ -251,37 +251,35 @@ std::vector<Problem> lora_problems(const Scenario& s) {
   const Workload& w = s.workload;
   const Model& m = s.model;
   std::vector<Problem> problems;
-  const auto add = [&](const char* field, std::string message) {
-    problems.push_back({std::string("workload.") + field, std::move(message)});
+  const auto add = [&](const char* field, const auto&... message) {
+    add_problem(problems, std::string("workload.") + field, message...);
   };
   if (w.task != Task::train) return problems;
   if (!trains_adapters(w)) {
     if (w.frozen_weights != FrozenWeights::as_dtype)
-      add("frozen_weights", "is " + std::string(name(w.frozen_weights)) +
-                                ", but all weights learn: it needs lora_rank above 0");
+      add("frozen_weights", "is ", name(w.frozen_weights),
+          ", but all weights learn: it needs lora_rank above 0");
     return problems;
   }
   const auto refuse = [&](const char* what) {
-    add("lora_rank", "is " + format_count(w.lora_rank) + ", but the model has " + what +
-                         ": adapters are for dense layers of attention and feed-forward");
+    add("lora_rank", "is ", w.lora_rank, ", but the model has ", what,
+        ": adapters are for dense layers of attention and feed-forward");
   };
   if (m.has_experts()) refuse("experts");
   if (m.has_latent_attention()) refuse("latent attention");
   if (m.is_hybrid()) refuse("state-space layers");
   if (m.num_nextn_predict_layers > 0) refuse("modules of multi-token prediction");
   if (w.lora_rank > m.hidden_size)
-    add("lora_rank", "is " + format_count(w.lora_rank) + ", but must be at most the model's hidden_size, " +
-                         format_count(m.hidden_size));
+    add("lora_rank", "is ", w.lora_rank, ", but must be at most the model's hidden_size, ", m.hidden_size);
   const auto words = lora_target_words();
   for (const std::string& word : w.lora_targets)
-    if (std::find(words.begin(), words.end(), word) == words.end())
-      add("lora_targets", "must be of " + listed(words, "and") + ", but has \"" + word + "\"");
+    if (std::ranges::find(words, word) == words.end())
+      add("lora_targets", "must be of ", listed(words, "and"), ", but has \"", word, "\"");
   if (adapter_sites(m, w).empty())
-    add("lora_targets", "must name at least one weight that the model has, of " + listed(words, "and"));
+    add("lora_targets", "must name at least one weight that the model has, of ", listed(words, "and"));
   if (w.frozen_weights != FrozenWeights::as_dtype && s.strategy.zero_stage == 3)
-    problems.push_back({"strategy.zero_stage", "is 3, which cuts weights, but workload.frozen_weights is " +
-                                                   std::string(name(w.frozen_weights)) +
-                                                   ": it must be at most 2"});
+    add_problem(problems, "strategy.zero_stage", "is 3, which cuts weights, but workload.frozen_weights is ",
+                name(w.frozen_weights), ": it must be at most 2");
   return problems;
 }
 

@@ -73,46 +73,38 @@ std::string_view plainest_schedule(Placement placement, bool pairs) {
   return row == kSchedules.end() ? kPlainSchedule : row->name;
 }
 
-std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
-                                               std::int64_t chunks, std::int64_t micro_batches) {
+std::vector<Problem> schedule_problems(std::string_view name, std::int64_t stages, std::int64_t chunks,
+                                       std::int64_t micro_batches) {
   const ScheduleTraits* const schedule = find_schedule(name);
   if (!schedule) {
-    const auto names = schedule_names();
-    std::string list;
-    for (const std::string_view n : names)
-      list += (list.empty() ? "" : n == names.back() ? " or " : ", ") + std::string(n);
-    return {{"schedule", "must be " + list + ", but is \"" + std::string(name) + "\""}};
+    return {{"schedule", sentence("must be ", listed(schedule_names()), ", but is \"", name, "\"")}};
   }
   const bool two_ways = schedule->placement == Placement::two_directions;
   const auto is = [&] { return "is " + std::string(name) + ", which "; };
-  std::vector<ScheduleProblem> problems;
-  if (stages == 1 && name != kPlainSchedule)
-    problems.push_back({"schedule", is() + "needs pipeline_parallel above 1"});
+  std::vector<Problem> problems;
+  const auto add = [&](const char* field, const auto&... message) {
+    add_problem(problems, field, message...);
+  };
+  if (stages == 1 && name != kPlainSchedule) add("schedule", is(), "needs pipeline_parallel above 1");
   if (chunks > 1 && stages == 1)
-    problems.push_back(
-        {"virtual_pipeline", "cuts a stage's layers into chunks, which needs pipeline_parallel above 1"});
+    add("virtual_pipeline", "cuts a stage's layers into chunks, which needs pipeline_parallel above 1");
   if (schedule->chunks == Chunks::two && chunks != 2)
-    problems.push_back({"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " +
-                                                std::string(name) + " has two chunks a stage: it must be 2"});
+    add("virtual_pipeline", "is ", chunks, ", but schedule ", name, " has two chunks a stage: it must be 2");
   if (chunks > 1 && schedule->chunks == Chunks::one)
-    problems.push_back(
-        {"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " + std::string(name) +
-                                 " has one chunk a stage; 1f1b, interleaved and breadth-first have several"});
+    add("virtual_pipeline", "is ", chunks, ", but schedule ", name,
+        " has one chunk a stage; 1f1b, interleaved and breadth-first have several");
   if (schedule->chunks == Chunks::several && chunks == 1)
-    problems.push_back({"schedule", is() + "needs virtual_pipeline above 1"});
+    add("schedule", is(), "needs virtual_pipeline above 1");
   if (schedule->in_groups && stages > 1 && chunks > 1 && micro_batches % stages != 0)
-    problems.push_back({"virtual_pipeline", "interleaves groups of pipeline_parallel micro-batches, but " +
-                                                format_count(stages) + " does not divide the " +
-                                                format_count(micro_batches) + " of a step"});
+    add("virtual_pipeline", "interleaves groups of pipeline_parallel micro-batches, but ", stages,
+        " does not divide the ", micro_batches, " of a step");
   if (two_ways && stages % 2 != 0)
-    problems.push_back({"schedule", is() + "needs an even number of stages, but pipeline_parallel is " +
-                                        format_count(stages)});
+    add("schedule", is(), "needs an even number of stages, but pipeline_parallel is ", stages);
   if (two_ways && micro_batches % 2 != 0)
-    problems.push_back({"schedule", is() + "sends half of a step's micro-batches each way, but there are " +
-                                        format_count(micro_batches)});
+    add("schedule", is(), "sends half of a step's micro-batches each way, but there are ", micro_batches);
   if (schedule->pairs && micro_batches < 2 * stages)
-    problems.push_back({"schedule", is() + "needs two micro-batches a stage, " + format_count(2 * stages) +
-                                        ", but a step has " + format_count(micro_batches)});
+    add("schedule", is(), "needs two micro-batches a stage, ", 2 * stages, ", but a step has ",
+        micro_batches);
   return problems;
 }
 

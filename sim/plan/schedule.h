@@ -25,8 +25,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/units.h"
-
+#include "sim/plan/legality.h"
 namespace sim {
 
 // One pass of a micro-batch through the layers of a chunk. `backward` is both parts in one.
@@ -94,13 +93,10 @@ std::span<const std::string_view> schedule_names();
 inline constexpr std::string_view kPlainSchedule = "1f1b";
 std::string_view plainest_schedule(Placement placement, bool pairs);
 
-// Why there is no such schedule, as what follows "strategy.FIELD"; empty where there is.
-struct ScheduleProblem {
-  std::string field;  // "schedule", "virtual_pipeline"
-  std::string message;
-};
-std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
-                                               std::int64_t chunks, std::int64_t micro_batches);
+// Why there is no such schedule; empty where there is. Fields are those of the strategy: "schedule",
+// "virtual_pipeline".
+std::vector<Problem> schedule_problems(std::string_view name, std::int64_t stages, std::int64_t chunks,
+                                       std::int64_t micro_batches);
 inline BackwardParts backward_parts(std::string_view name) {
   return traits_of_schedule(name).parts;
 }
