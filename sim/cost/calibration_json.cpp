@@ -15,6 +15,7 @@ constexpr const char* kTypeNames = "fp32, tf32, bf16, fp16, fp8, int8, int4, fp6
 
 // Dimensions are 0 where a kind has none.
 void fields(auto& v, Like<KernelSample> auto& s) {
+  using P = KernelSample;
   v.needed_word("kind", s.kind, kKindNames);
   v.needed_word("dtype", s.dtype, kTypeNames);
   v.word("weights", s.weights, kTypeNames);
@@ -22,15 +23,8 @@ void fields(auto& v, Like<KernelSample> auto& s) {
   v.needed("bytes", s.bytes.value);
   v.needed("median_seconds", s.median.value);
   v("spread", s.spread);
-  v.unless_zero("rows", s.rows);
-  v.unless_zero("cols", s.cols);
-  v.unless_zero("inner", s.inner);
-  v.unless_zero("batch", s.batch);
-  v.unless_zero("query_length", s.query_length);
-  v.unless_zero("kv_length", s.kv_length);
-  v.unless_zero("heads", s.heads);
-  v.unless_zero("kv_heads", s.kv_heads);
-  v.unless_zero("head_dim", s.head_dim);
+  unless_zero<&P::rows, &P::cols, &P::inner, &P::batch, &P::query_length, &P::kv_length, &P::heads,
+              &P::kv_heads, &P::head_dim>(v, s);
   v.unless_zero("working_set_bytes", s.working_set.value);
 }
 
@@ -42,13 +36,11 @@ void fields(auto& v, Like<CollectiveSample> auto& s) {
 }
 
 void fields(auto& v, Like<SustainedLoad> auto& load) {
+  using P = SustainedLoad;
   v.needed("burst_flops_per_s", load.burst.value);
   v.needed("sustained_flops_per_s", load.sustained.value);
   v.needed("lasted_seconds", load.lasted.value);
-  v.needed("sm_clock_mhz", load.sm_clock_mhz);
-  v.needed("power_w", load.power_w);
-  v.needed("temperature_c", load.temperature_c);
-  v.needed("throttle", load.throttle);
+  needed<&P::sm_clock_mhz, &P::power_w, &P::temperature_c, &P::throttle>(v, load);
 }
 
 Calibration calibration_from_json(std::string_view text, const std::string& file) {

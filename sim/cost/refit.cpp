@@ -11,13 +11,8 @@
 namespace sim {
 
 void fields(auto& v, Like<TableShift> auto& s) {
-  v.needed("what", s.what);
-  v.needed("software", s.software);
-  v.needed("factor", s.factor);
-  v.needed("rows", s.rows);
-  v.needed("median_before", s.median_before);
-  v.needed("median", s.median);
-  v.needed("p90", s.p90);
+  using P = TableShift;
+  needed<&P::what, &P::software, &P::factor, &P::rows, &P::median_before, &P::median, &P::p90>(v, s);
 }
 
 namespace {

@@ -17,9 +17,7 @@ void fields(auto& v, Like<BeginEvent> auto& e) {
 }
 
 void fields(auto& v, Like<ProgressEvent> auto& e) {
-  v.needed("what", e.what);
-  v.needed("done", e.done);
-  v.needed("of", e.of);
+  needed<&ProgressEvent::what, &ProgressEvent::done, &ProgressEvent::of>(v, e);
   v.needed("seconds_left", e.left.value);
 }
 
@@ -64,10 +62,8 @@ void fields(auto& v, Like<TimelineSlot> auto& slot) {
 }
 
 void fields(auto& v, Like<RankTimelineEvent> auto& e) {
-  v.needed("step", e.step);
-  v.needed("rank", e.rank);
-  v.needed("ranks", e.ranks);
-  v.needed("slots", e.slots);
+  using P = RankTimelineEvent;
+  needed<&P::step, &P::rank, &P::ranks, &P::slots>(v, e);
 }
 
 void fields(auto& v, Like<OperationName> auto& name) {
@@ -76,18 +72,14 @@ void fields(auto& v, Like<OperationName> auto& name) {
 }
 
 void fields(auto& v, Like<OperationSpan> auto& span) {
-  v.needed("name", span.name);
-  v.needed("layer", span.layer);
-  v.needed("micro_batch", span.micro_batch);
+  needed<&OperationSpan::name, &OperationSpan::layer, &OperationSpan::micro_batch>(v, span);
   v("stream", span.stream);
   v.needed("start_seconds", span.start.value);
   v.needed("end_seconds", span.end.value);
 }
 
 void fields(auto& v, Like<OperationTimelineEvent> auto& e) {
-  v.needed("step", e.step);
-  v.needed("rank", e.rank);
-  v.needed("ranks", e.ranks);
+  needed<&OperationTimelineEvent::step, &OperationTimelineEvent::rank, &OperationTimelineEvent::ranks>(v, e);
   v.needed("step_seconds", e.duration.value);
   v.needed("names", e.timeline.names);
   v.needed("spans", e.timeline.spans);

@@ -15,12 +15,8 @@ void fields(auto& v, Like<Report> auto& r) {
   v.needed("step_high_seconds", r.step_high.value);
   v("waiting_for_slowest_seconds", r.waiting_for_slowest.value);
   v("expert_imbalance", r.expert_imbalance);
-  v.needed("message", r.message);
-  v.needed("rows", r.rows);
-  v.needed("memory", r.memory);
-  v.needed("memory_timeline", r.memory_timeline);
-  v.needed("steps", r.steps);
-  v.needed("tokens", r.tokens);
+  needed<&Report::message, &Report::rows, &Report::memory, &Report::memory_timeline, &Report::steps,
+         &Report::tokens>(v, r);
   v("device_samples", r.device_samples);  // none in older ones
 }
 

@@ -30,11 +30,7 @@ void fields(auto& v, Like<Source> auto& s) {
     s.scenario = scenario_from(v.object("scenario"));
   else
     v.object("scenario", json_of(s.scenario));
-  v.needed("device", s.device);
-  v.needed("date", s.date);
-  v.needed("software", s.software);
-  v.needed("seed", s.seed);
-  v.needed("calibration", s.calibration);
+  needed<&Source::device, &Source::date, &Source::software, &Source::seed, &Source::calibration>(v, s);
   v.unless_zero("slowdown", s.slowdown);
 }
 
@@ -67,7 +63,7 @@ void fields(auto& v, Like<Row> auto& r) {
 
 void fields(auto& v, Like<MemoryByClass> auto& bytes) {
   for (std::size_t c = 0; c < bytes.size(); ++c)
-    v.needed(std::string(name(static_cast<BufferClass>(c))).c_str(), bytes[c].value);
+    v.needed(name(static_cast<BufferClass>(c)), bytes[c].value);
 }
 
 void fields(auto& v, Like<MemoryTimePoint> auto& point) {
@@ -82,9 +78,7 @@ void fields(auto& v, Like<MemoryLine> auto& line) {
 }
 
 void fields(auto& v, Like<StepResult> auto& step) {
-  v.needed("step", step.step);
-  v.needed("loss", step.loss);
-  v.needed("grad_norm", step.grad_norm);
+  needed<&StepResult::step, &StepResult::loss, &StepResult::grad_norm>(v, step);
   v.needed("seconds", step.duration.value);
   v.needed("tokens", step.tokens);
   v("micro_batch_grad_norm", step.micro_batch_grad_norm);
@@ -100,12 +94,9 @@ void fields(auto& v, Like<TokenResult> auto& token) {
 }
 
 void fields(auto& v, Like<DeviceSample> auto& sample) {
+  using P = DeviceSample;
   v.needed("time_seconds", sample.time.value);
-  v.needed("sm_clock_mhz", sample.sm_clock_mhz);
-  v.needed("memory_clock_mhz", sample.memory_clock_mhz);
-  v.needed("power_w", sample.power_w);
-  v.needed("temperature_c", sample.temperature_c);
-  v.needed("throttle", sample.throttle);
+  needed<&P::sm_clock_mhz, &P::memory_clock_mhz, &P::power_w, &P::temperature_c, &P::throttle>(v, sample);
 }
 
 // Text that is not UTF-8 (half of a character of a byte-level vocabulary) is written with U+FFFD.

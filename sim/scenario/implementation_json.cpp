@@ -18,50 +18,30 @@ void check(JsonObject serving, const ServingImplementation& s) {
 // ---- What each profile holds, under the names of its file.
 
 void fields(auto& v, Like<QuantisationProfile> auto& p) {
-  v("input_bytes", p.input_bytes);
-  v("weight_bytes", p.weight_bytes);
-  v("gradient_bytes", p.gradient_bytes);
+  named<&QuantisationProfile::input_bytes, &QuantisationProfile::weight_bytes,
+        &QuantisationProfile::gradient_bytes>(v, p);
 }
 
 void fields(auto& v, Like<KernelProfile> auto& p) {
-  v("attention", p.attention);
-  v("slower", p.slower);
-  v("times", p.times);
-  v("traffic", p.traffic);
-  v("side_passes", p.side_passes);
-  v("quantisation", p.quantisation);
-  v("loss_bytes_per_logit", p.loss_bytes_per_logit);
-  v("accumulation_bytes_per_parameter", p.accumulation_bytes_per_parameter);
-  v("launches_forward", p.launches_forward);
-  v("launches_backward", p.launches_backward);
+  using P = KernelProfile;
+  named<&P::attention, &P::slower, &P::times, &P::traffic, &P::side_passes, &P::quantisation,
+        &P::loss_bytes_per_logit, &P::accumulation_bytes_per_parameter, &P::launches_forward,
+        &P::launches_backward>(v, p);
 }
 
 void fields(auto& v, Like<HostProfile> auto& p) {
-  v("uncertainty", p.uncertainty);
-  v("launch", p.launch);
-  v("collective", p.collective);
-  v("collective_rank", p.collective_rank);
-  v("layer_backward", p.layer_backward);
-  v("layer_recompute", p.layer_recompute);
-  v("unit_hook", p.unit_hook);
-  v("waits_around_passes", p.waits_around_passes);
-  v("wait", p.wait);
-  v("pass", p.pass);
-  v("step", p.step);
-  v("parameter", p.parameter);
+  using P = HostProfile;
+  named<&P::uncertainty, &P::launch, &P::collective, &P::collective_rank, &P::layer_backward,
+        &P::layer_recompute, &P::unit_hook, &P::waits_around_passes, &P::wait, &P::pass, &P::step,
+        &P::parameter>(v, p);
 }
 
 void fields(auto& v, Like<DataParallelProfile> auto& p) {
-  v("overlaps_reduction", p.overlaps_reduction);
-  v("overlaps_sharded_reduction", p.overlaps_sharded_reduction);
-  v("overlaps_gather", p.overlaps_gather);
-  v("reduces_whole", p.reduces_whole);
+  using P = DataParallelProfile;
+  named<&P::overlaps_reduction, &P::overlaps_sharded_reduction, &P::overlaps_gather, &P::reduces_whole>(v, p);
   v.word("reduction_dtype", p.reduction_dtype, "fp32, bf16, fp16, fp8");
-  v("bucket_mib", p.bucket_mib);
-  v("gather_copy_passes", p.gather_copy_passes);
-  v("reduction_copy_passes", p.reduction_copy_passes);
-  v("gather_part", p.gather_part);
-  v("gathers_fp8", p.gathers_fp8);
+  named<&P::bucket_mib, &P::gather_copy_passes, &P::reduction_copy_passes, &P::gather_part, &P::gathers_fp8>(
+      v, p);
 }
 
 void fields(auto& v, Like<TensorOverlap> auto& p) {
@@ -70,114 +50,53 @@ void fields(auto& v, Like<TensorOverlap> auto& p) {
 }
 
 void fields(auto& v, Like<TensorParallelProfile> auto& p) {
-  v("forward_gather", p.forward_gather);
-  v("forward_scatter", p.forward_scatter);
-  v("backward_gather", p.backward_gather);
-  v("backward_scatter", p.backward_scatter);
-  v("input_gather", p.input_gather);
-  v("gathers_again", p.gathers_again);
-  v("backward_all_reduce", p.backward_all_reduce);
-  v("product_pieces", p.product_pieces);
+  using P = TensorParallelProfile;
+  named<&P::forward_gather, &P::forward_scatter, &P::backward_gather, &P::backward_scatter, &P::input_gather,
+        &P::gathers_again, &P::backward_all_reduce, &P::product_pieces>(v, p);
 }
 
 void fields(auto& v, Like<ExpertParallelProfile> auto& p) {
-  v("under", p.under);
-  v("multiprocessors", p.multiprocessors);
-  v("dispatches_fp8", p.dispatches_fp8);
-  v("room_for_any_choice", p.room_for_any_choice);
+  using P = ExpertParallelProfile;
+  named<&P::under, &P::multiprocessors, &P::dispatches_fp8, &P::room_for_any_choice>(v, p);
 }
 
 void fields(auto& v, Like<PipelineProfile> auto& p) {
-  v("messages_forward", p.messages_forward);
-  v("messages_backward", p.messages_backward);
-  v("message", p.message);
-  v("waits", p.waits);
-  v("waits_interleaved", p.waits_interleaved);
-  v("in_order", p.in_order);
-  v("scatters", p.scatters);
-  v("balances_head", p.balances_head);
-  v("stall", p.stall);
-  v("stalls", p.stalls);
+  using P = PipelineProfile;
+  named<&P::messages_forward, &P::messages_backward, &P::message, &P::waits, &P::waits_interleaved,
+        &P::in_order, &P::scatters, &P::balances_head, &P::stall, &P::stalls>(v, p);
 }
 
 void fields(auto& v, Like<ServingImplementation> auto& p) {
-  v("product_tables", p.product_tables);
-  v("attention_tables", p.attention_tables);
-  v("int8_efficiency", p.int8_efficiency);
-  v("int4_efficiency", p.int4_efficiency);
-  v("product_peak_share", p.product_peak_share);
-  v("decode_kernels", p.decode_kernels);
-  v("prefill_kernels", p.prefill_kernels);
-  v("expert_kernels", p.expert_kernels);
-  v("kernel_time", p.kernel_time);
-  v("gap", p.gap);
-  v("decode_attention", p.decode_attention);
-  v("decode_attention_efficiency", p.decode_attention_efficiency);
-  v("decode_attention_latency", p.decode_attention_latency);
-  v("attends_to_whole_cache", p.attends_to_whole_cache);
-  v("standard_prefill_attention", p.standard_prefill_attention);
-  v("prefill_copies", p.prefill_copies);
-  v("prompt_token_by_token", p.prompt_token_by_token);
-  v("whole_head_on_each_rank", p.whole_head_on_each_rank);
-  v("quantizes_head", p.quantizes_head);
-  v("sampling_passes", p.sampling_passes);
-  v("sampling_kernels", p.sampling_kernels);
-  v("sorts_vocabulary", p.sorts_vocabulary);
-  v("graph_decode", p.graph_decode);
-  v("graph_batches", p.graph_batches);
-  v("launch", p.launch);
-  v("collective_launch", p.collective_launch);
-  v("host_step", p.host_step);
-  v("host_sequence", p.host_sequence);
-  v("host_overlapped", p.host_overlapped);
-  v("host_exposed", p.host_exposed);
-  v("request_overhead", p.request_overhead);
-  v("custom_all_reduce", p.custom_all_reduce);
-  v("collective_tables", p.collective_tables);
-  v("pipeline_tokens", p.pipeline_tokens);
-  v("pipeline_chunk", p.pipeline_chunk);
-  v("stage_overhead", p.stage_overhead);
-  v("cache_share_of", p.cache_share_of);
-  v("cache_share", p.cache_share);
-  v("reserved", p.reserved);
-  v("kv_block", p.kv_block);
-  v("fp8_cache_with_fp8_weights", p.fp8_cache_with_fp8_weights);
-  v("batching", p.batching);
-  v("chunks_prompts", p.chunks_prompts);
-  v("reserves_output", p.reserves_output);
-  v("max_sequences", p.max_sequences);
-  v("max_tokens", p.max_tokens);
-  v("benchmark_limits", p.benchmark_limits);
+  using P = ServingImplementation;
+  named<&P::product_tables, &P::attention_tables, &P::int8_efficiency, &P::int4_efficiency,
+        &P::product_peak_share, &P::decode_kernels, &P::prefill_kernels, &P::expert_kernels, &P::kernel_time,
+        &P::gap, &P::decode_attention, &P::decode_attention_efficiency, &P::decode_attention_latency,
+        &P::attends_to_whole_cache, &P::standard_prefill_attention, &P::prefill_copies,
+        &P::prompt_token_by_token, &P::whole_head_on_each_rank, &P::quantizes_head, &P::sampling_passes,
+        &P::sampling_kernels, &P::sorts_vocabulary, &P::graph_decode, &P::graph_batches, &P::launch,
+        &P::collective_launch, &P::host_step, &P::host_sequence, &P::host_overlapped, &P::host_exposed,
+        &P::request_overhead, &P::custom_all_reduce, &P::collective_tables, &P::pipeline_tokens,
+        &P::pipeline_chunk, &P::stage_overhead, &P::cache_share_of, &P::cache_share, &P::reserved,
+        &P::kv_block, &P::fp8_cache_with_fp8_weights, &P::batching, &P::chunks_prompts, &P::reserves_output,
+        &P::max_sequences, &P::max_tokens, &P::benchmark_limits>(v, p);
 }
 
 void fields(auto& v, Like<ServingImplementation::CustomAllReduce> auto& p) {
-  v("ranks", p.ranks);
-  v("up_to", p.up_to);
-  v("tables", p.tables);
+  named<&ServingImplementation::CustomAllReduce::ranks, &ServingImplementation::CustomAllReduce::up_to,
+        &ServingImplementation::CustomAllReduce::tables>(v, p);
 }
 
 void fields(auto& v, Like<UsualRun> auto& p) {
-  v("zero_stage", p.zero_stage);
-  v("zero_stage_in_pipelines", p.zero_stage_in_pipelines);
-  v("sequence_parallel", p.sequence_parallel);
-  v("recompute", p.recompute);
-  v("interleaves_layers", p.interleaves_layers);
-  v("accumulates", p.accumulates);
-  v("hardware", p.hardware);
-  v("memory_of", p.memory_of);
-  v("memory_reading", p.memory_reading);
+  using P = UsualRun;
+  named<&P::zero_stage, &P::zero_stage_in_pipelines, &P::sequence_parallel, &P::recompute,
+        &P::interleaves_layers, &P::accumulates, &P::hardware, &P::memory_of, &P::memory_reading>(v, p);
 }
 
 // The profiles; what stands beside them is a row of fields.h.
 void fields(auto& v, Like<Implementation> auto& p) {
-  v("kernels", p.kernels);
-  v("host", p.host);
-  v("data_parallel", p.data_parallel);
-  v("tensor_parallel", p.tensor_parallel);
-  v("expert_parallel", p.expert_parallel);
-  v("pipeline", p.pipeline);
-  v("memory", p.memory);
-  v("usual", p.usual);
+  using P = Implementation;
+  named<&P::kernels, &P::host, &P::data_parallel, &P::tensor_parallel, &P::expert_parallel, &P::pipeline,
+        &P::memory, &P::usual>(v, p);
 }
 
 Implementation implementation_from(JsonObject object, const std::string& name) {

@@ -5,6 +5,10 @@
 //     v("throttle", s.throttle);               // it may leave it out, which keeps the value
 //   }
 //
+// Where files call fields as their members are called, the members stand alone:
+//
+//     named<&DeviceSample::throttle, &DeviceSample::clock>(v, s);
+//
 // Lists are in namespace sim, so that structs inside of structs are found. Included by .cpp files only.
 #pragma once
 #include <cmath>
@@ -16,6 +20,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "sim/enum_names.h"
 #include "sim/json_object.h"
 
 namespace sim {
@@ -34,74 +39,88 @@ struct LegalNumbers {
 inline constexpr LegalNumbers kAnyNumbers{},
     kNotNegative{0, 0, 0, kAnyNumbers.most_count, "must be 0 or more"};
 
+// Fields by their members' own names: each as v(key, x), v.needed(key, x) or v.unless_zero(key, x).
+template <auto... members>
+void named(auto& v, auto& x) {
+  (v(enum_names::identifier<members>(), x.*members), ...);
+}
+template <auto... members>
+void needed(auto& v, auto& x) {
+  (v.needed(enum_names::identifier<members>(), x.*members), ...);
+}
+template <auto... members>
+void unless_zero(auto& v, auto& x) {
+  (v.unless_zero(enum_names::identifier<members>(), x.*members), ...);
+}
+
 class FieldReader {
  public:
   static constexpr bool kReads = true;
   FieldReader(JsonObject& object, const LegalNumbers& legal) : object_(object), legal_(legal) {}
 
   template <class T>
-  void needed(const char* key, T& x) {
+  void needed(std::string_view key, T& x) {
     object_.at(key);
     (*this)(key, x);
   }
   template <class T>
-  void unless_zero(const char* key, T& x) {  // not written where it is 0 or empty
+  void unless_zero(std::string_view key, T& x) {  // not written where it is 0 or empty
     (*this)(key, x);
   }
   // An enumerator of which some are meant, that `words` lists for the message.
   template <class Enum>
-  void word(const char* key, Enum& x, std::string_view words) {
+  void word(std::string_view key, Enum& x, std::string_view words) {
     if (object_.has(key)) needed_word(key, x, words);
   }
   template <class Enum>
-  void word(const char* key, std::optional<Enum>& x, std::string_view words) {
+  void word(std::string_view key, std::optional<Enum>& x, std::string_view words) {
     if (object_.has_value(key)) needed_word(key, x.emplace(), words);
   }
   template <class Enum>
-  void needed_word(const char* key, Enum& x, std::string_view words) {
+  void needed_word(std::string_view key, Enum& x, std::string_view words) {
     x = object_.word<Enum>(key, words);
   }
   // What a field must be beside its type. A writer asks nothing: what it writes was legal.
-  void require(bool holds, const char* key, const std::string& words) {
+  void require(bool holds, std::string_view key, const std::string& words) {
     if (!holds) object_.fail(key, words);
   }
-  JsonObject object(const char* key) { return object_.object(key); }
+  JsonObject object(std::string_view key) { return object_.object(key); }
 
-  void operator()(const char* key, std::string& x) { x = object_.text(key, x); }
-  void operator()(const char* key, bool& x) { x = object_.boolean(key, x); }
-  void operator()(const char* key, int& x) {
+  void operator()(std::string_view key, std::string& x) { x = object_.text(key, x); }
+  void operator()(std::string_view key, bool& x) { x = object_.boolean(key, x); }
+  void operator()(std::string_view key, int& x) {
     x = object_.small_integer(key, x);
     if (legal_.least_small && x < *legal_.least_small) object_.fail(key, std::string(legal_.words));
   }
-  void operator()(const char* key, std::int64_t& x) {
+  void operator()(std::string_view key, std::int64_t& x) {
     x = object_.integer(key, x);
     if (x < legal_.least_count || x > legal_.most_count)
       object_.fail(key, std::string(legal_.words) + ", but is " + std::to_string(x));
   }
-  void operator()(const char* key, std::uint64_t& x) {
+  void operator()(std::string_view key, std::uint64_t& x) {
     if (!object_.has(key)) return;
     const Json& value = object_.at(key);
     if (!value.is_number_unsigned()) object_.fail(key, "must be a whole number from 0 to 2^64 - 1");
     x = value.get<std::uint64_t>();
   }
-  void operator()(const char* key, double& x) {
+  void operator()(std::string_view key, double& x) {
     x = object_.number(key, x);
     if (legal_.least && !(x >= *legal_.least)) object_.fail(key, std::string(legal_.words));
   }
-  void operator()(const char* key, Bytes& x) {
+  void operator()(std::string_view key, Bytes& x) {
     const auto given = object_.quantity(key, unit_suffixes::memory);
     // Doubles hold whole numbers up to 2^53, which is 8 PiB.
     if (given && !(std::fabs(*given) <= 0x1p53)) object_.fail(key, "must be less than 8 PiB");
     if (given) x = {std::llround(*given)};
   }
-  void operator()(const char* key, BytesPerSecond& x) {
+  void operator()(std::string_view key, BytesPerSecond& x) {
     if (const auto given = object_.quantity(key, unit_suffixes::bandwidth)) x = {*given};
   }
-  void operator()(const char* key, Seconds& x) {
+  void operator()(std::string_view key, Seconds& x) {
     if (const auto given = object_.quantity(key, unit_suffixes::short_time)) x = {*given};
     if (legal_.least && !(x.value >= *legal_.least)) object_.fail(key, std::string(legal_.words));
   }
-  void operator()(const char* key, std::vector<std::int64_t>& x) {
+  void operator()(std::string_view key, std::vector<std::int64_t>& x) {
     if (!object_.has(key)) return;
     x.clear();
     for (const Json& value : object_.at(key)) {
@@ -111,14 +130,14 @@ class FieldReader {
     }
   }
   template <class Value>
-  void operator()(const char* key, std::map<std::string, Value>& x) {
+  void operator()(std::string_view key, std::map<std::string, Value>& x) {
     if (!object_.has(key)) return;
     JsonObject all = object_.object(key);
     FieldReader values(all, legal_);
-    for (const auto& item : object_.at(key).items()) values(item.key().c_str(), x[item.key()]);
+    for (const auto& item : object_.at(key).items()) values(item.key(), x[item.key()]);
   }
   template <class Struct>
-  void operator()(const char* key, std::vector<Struct>& x) {
+  void operator()(std::string_view key, std::vector<Struct>& x) {
     if (!object_.has(key)) return;
     x.clear();
     for (JsonObject& object : object_.objects(key)) {
@@ -128,16 +147,16 @@ class FieldReader {
     }
   }
   template <class Struct>
-  void operator()(const char* key, std::optional<Struct>& x) {
+  void operator()(std::string_view key, std::optional<Struct>& x) {
     if (object_.has_value(key)) (*this)(key, x.emplace());
   }
   template <class Enum>
   requires std::is_enum_v<Enum>
-  void operator()(const char* key, Enum& x) {
+  void operator()(std::string_view key, Enum& x) {
     if (object_.has(key)) x = object_.word<Enum>(key);
   }
   template <class Struct>
-  void operator()(const char* key, Struct& x) {
+  void operator()(std::string_view key, Struct& x) {
     if (!object_.has(key)) return;
     JsonObject object = object_.object(key);
     FieldReader reader(object, legal_);
@@ -157,49 +176,49 @@ class FieldWriter {
   explicit FieldWriter(Json& json) : json_(json) {}
 
   template <class T>
-  void needed(const char* key, const T& x) {
+  void needed(std::string_view key, const T& x) {
     (*this)(key, x);
   }
   template <class T>
-  void unless_zero(const char* key, const T& x) {
+  void unless_zero(std::string_view key, const T& x) {
     if (x != T{}) (*this)(key, x);
   }
   template <class T>
-  void word(const char* key, const T& x, std::string_view) {
+  void word(std::string_view key, const T& x, std::string_view) {
     (*this)(key, x);
   }
   template <class T>
-  void needed_word(const char* key, const T& x, std::string_view) {
+  void needed_word(std::string_view key, const T& x, std::string_view) {
     (*this)(key, x);
   }
   void require(bool, const char*, const std::string&) {}
-  void object(const char* key, Json json) { json_[key] = std::move(json); }
+  void object(std::string_view key, Json json) { json_[key] = std::move(json); }
 
-  void operator()(const char* key, Bytes x) {
+  void operator()(std::string_view key, Bytes x) {
     put_quantity(json_, key, static_cast<double>(x.value), unit_suffixes::memory);
   }
-  void operator()(const char* key, BytesPerSecond x) {
+  void operator()(std::string_view key, BytesPerSecond x) {
     put_quantity(json_, key, x.value, unit_suffixes::bandwidth);
   }
-  void operator()(const char* key, Seconds x) {
+  void operator()(std::string_view key, Seconds x) {
     put_quantity(json_, key, x.value, unit_suffixes::short_time);
   }
-  void operator()(const char* key, const std::vector<std::int64_t>& x) { json_[key] = x; }
+  void operator()(std::string_view key, const std::vector<std::int64_t>& x) { json_[key] = x; }
   template <class Value>
-  void operator()(const char* key, const std::map<std::string, Value>& x) {
+  void operator()(std::string_view key, const std::map<std::string, Value>& x) {
     json_[key] = Json(x);
   }
   template <class Struct>
-  void operator()(const char* key, const std::vector<Struct>& x) {
+  void operator()(std::string_view key, const std::vector<Struct>& x) {
     json_[key] = Json::array();
     for (const Struct& element : x) json_[key].push_back(object_of(element));
   }
   template <class Struct>
-  void operator()(const char* key, const std::optional<Struct>& x) {
+  void operator()(std::string_view key, const std::optional<Struct>& x) {
     if (x) (*this)(key, *x);
   }
   template <class T>
-  void operator()(const char* key, const T& x) {
+  void operator()(std::string_view key, const T& x) {
     if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
       json_[key] = x;
     else if constexpr (std::is_enum_v<T>)

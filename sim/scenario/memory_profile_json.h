@@ -6,32 +6,20 @@
 namespace sim {
 
 void fields(auto& v, Like<ExtraTensor> auto& t) {
-  v.needed("name", t.name);
-  v.needed("from", t.from);
-  v.needed("to", t.to);
-  v.unless_zero("hidden", t.hidden);
-  v.unless_zero("hidden_of_rows", t.hidden_of_rows);
-  v.unless_zero("query", t.query);
-  v.unless_zero("key_value", t.key_value);
-  v.unless_zero("feed_forward", t.feed_forward);
-  v.unless_zero("vocabulary", t.vocabulary);
-  v.unless_zero("multi_head_only", t.multi_head_only);
-  v.unless_zero("grouped_only", t.grouped_only);
-  v.unless_zero("several_sequences_only", t.several_sequences_only);
-  v.unless_zero("whole_only", t.whole_only);
+  using P = ExtraTensor;
+  needed<&P::name, &P::from, &P::to>(v, t);
+  unless_zero<&P::hidden, &P::hidden_of_rows, &P::query, &P::key_value, &P::feed_forward, &P::vocabulary,
+              &P::multi_head_only, &P::grouped_only, &P::several_sequences_only, &P::whole_only>(v, t);
 }
 
 void fields(auto& v, Like<SavedActivations> auto& s) {
-  v.unless_zero("hidden", s.hidden);
-  v.unless_zero("hidden_of_every_rank", s.hidden_of_every_rank);
-  v.unless_zero("query", s.query);
-  v.unless_zero("key_value", s.key_value);
-  v.unless_zero("feed_forward", s.feed_forward);
-  v.unless_zero("heads", s.heads);
-  v.unless_zero("scores", s.scores);
+  using P = SavedActivations;
+  unless_zero<&P::hidden, &P::hidden_of_every_rank, &P::query, &P::key_value, &P::feed_forward, &P::heads,
+              &P::scores>(v, s);
 }
 
 void fields(auto& v, Like<MemoryProfile> auto& p) {
+  using P = MemoryProfile;
   constexpr std::string_view kDtypes = "fp32, bf16, fp16";
   v("tensors", p.tensors);
   v("saved_bytes_per_token", p.saved);
@@ -40,12 +28,8 @@ void fields(auto& v, Like<MemoryProfile> auto& p) {
   v("weight_gradient", p.weight_gradient);
   v.word("shard_dtype", p.shard_dtype, kDtypes);
   v("lazy_optimizer", p.lazy_optimizer);
-  v.unless_zero("gradient_copy_bytes", p.gradient_copy_bytes);
-  v.unless_zero("bucket_bytes", p.bucket_bytes);
-  v.unless_zero("reduction_copy_bytes", p.reduction_copy_bytes);
-  v.unless_zero("step_fp16_bytes", p.step_fp16_bytes);
-  v.unless_zero("step_fp32_bytes", p.step_fp32_bytes);
-  v.unless_zero("whole_in_pipelines", p.whole_in_pipelines);
+  unless_zero<&P::gradient_copy_bytes, &P::bucket_bytes, &P::reduction_copy_bytes, &P::step_fp16_bytes,
+              &P::step_fp32_bytes, &P::whole_in_pipelines>(v, p);
   v("allocator", p.allocator);
   v("context_gib", p.context_gib);
 }

@@ -16,85 +16,52 @@ constexpr std::initializer_list<DType> kDtypes{DType::fp64, DType::fp32, DType::
 }  // namespace
 
 void fields(auto& v, Like<RopeScaling> auto& s) {
+  using P = RopeScaling;
   v.needed("rope_type", s.kind);
   if (s.kind != RopeScaling::Kind::none) v.needed("factor", s.factor);
   if (s.kind == RopeScaling::Kind::yarn) {
     v.needed("original_max_position_embeddings", s.original_max_position_embeddings);
-    v("beta_fast", s.beta_fast);
-    v("beta_slow", s.beta_slow);
-    v("truncate", s.truncate);
-    v("attention_factor", s.attention_factor);
+    named<&P::beta_fast, &P::beta_slow, &P::truncate, &P::attention_factor>(v, s);
   }
   if (s.kind != RopeScaling::Kind::llama3) return;
-  v.needed("low_freq_factor", s.low_freq_factor);
-  v.needed("high_freq_factor", s.high_freq_factor);
-  v.needed("original_max_position_embeddings", s.original_max_position_embeddings);
+  needed<&P::low_freq_factor, &P::high_freq_factor, &P::original_max_position_embeddings>(v, s);
 }
 
 // Under the names of the model's own fields.
 void fields(auto& v, Like<MixtureOfExperts> auto& e) {
-  v("num_experts", e.num_experts);
-  v("num_experts_per_tok", e.num_experts_per_tok);
-  v("moe_intermediate_size", e.moe_intermediate_size);
-  v("shared_expert_intermediate_size", e.shared_expert_intermediate_size);
-  v("shared_expert_gate", e.shared_expert_gate);
-  v("router_bias", e.router_bias);
-  v("scoring_func", e.scoring_func);
-  v("norm_topk_prob", e.norm_topk_prob);
-  v("routed_scaling_factor", e.routed_scaling_factor);
+  using P = MixtureOfExperts;
+  named<&P::num_experts, &P::num_experts_per_tok, &P::moe_intermediate_size,
+        &P::shared_expert_intermediate_size, &P::shared_expert_gate, &P::router_bias, &P::scoring_func,
+        &P::norm_topk_prob, &P::routed_scaling_factor>(v, e);
   v("expert_weights_on", e.weights_on);
-  v("first_k_dense_replace", e.first_k_dense_replace);
-  v("decoder_sparse_step", e.decoder_sparse_step);
-  v("n_group", e.n_group);
-  v("topk_group", e.topk_group);
+  named<&P::first_k_dense_replace, &P::decoder_sparse_step, &P::n_group, &P::topk_group>(v, e);
 }
 
 void fields(auto& v, Like<LatentAttention> auto& a) {
-  v("q_lora_rank", a.q_lora_rank);
-  v("kv_lora_rank", a.kv_lora_rank);
-  v("qk_nope_head_dim", a.qk_nope_head_dim);
-  v("qk_rope_head_dim", a.qk_rope_head_dim);
-  v("v_head_dim", a.v_head_dim);
+  using P = LatentAttention;
+  named<&P::q_lora_rank, &P::kv_lora_rank, &P::qk_nope_head_dim, &P::qk_rope_head_dim, &P::v_head_dim>(v, a);
 }
 
 void fields(auto& v, Like<StateSpace> auto& s) {
-  v("mamba_num_heads", s.mamba_num_heads);
-  v("mamba_head_dim", s.mamba_head_dim);
-  v("ssm_state_size", s.ssm_state_size);
-  v("n_groups", s.n_groups);
-  v("conv_kernel", s.conv_kernel);
-  v("chunk_size", s.chunk_size);
+  using P = StateSpace;
+  named<&P::mamba_num_heads, &P::mamba_head_dim, &P::ssm_state_size, &P::n_groups, &P::conv_kernel,
+        &P::chunk_size>(v, s);
 }
 
 void fields(auto& v, Like<Model> auto& m) {
-  v.needed("norm", m.norm);
-  v.needed("activation", m.activation);
-  v.needed("position", m.position);
-  v.needed("hidden_size", m.hidden_size);
-  v.needed("intermediate_size", m.intermediate_size);
-  v.needed("num_hidden_layers", m.num_hidden_layers);
-  v.needed("num_attention_heads", m.num_attention_heads);
+  needed<&Model::norm, &Model::activation, &Model::position, &Model::hidden_size, &Model::intermediate_size,
+         &Model::num_hidden_layers, &Model::num_attention_heads>(v, m);
   v("num_key_value_heads", m.num_key_value_heads);
   v("head_dim", m.head_dim);
   v.needed("vocab_size", m.vocab_size);
   v.needed("max_position_embeddings", m.max_position_embeddings);
-  v("tie_word_embeddings", m.tie_word_embeddings);
-  v("attention_bias", m.attention_bias);
-  v("attention_output_bias", m.attention_output_bias);
-  v("mlp_bias", m.mlp_bias);
-  v("norm_eps", m.norm_eps);
-  v("rope_theta", m.rope_theta);
-  v("rope_scaling", m.rope_scaling);
-  v("qk_norm", m.qk_norm);
-  v("attention_sinks", m.attention_sinks);
+  named<&Model::tie_word_embeddings, &Model::attention_bias, &Model::attention_output_bias, &Model::mlp_bias,
+        &Model::norm_eps, &Model::rope_theta, &Model::rope_scaling, &Model::qk_norm, &Model::attention_sinks>(
+      v, m);
   v.unless_zero("attn_logit_softcapping", m.attn_logit_softcapping);
   v.unless_zero("final_logit_softcapping", m.final_logit_softcapping);
-  v("embedding_norm", m.embedding_norm);
-  v("parallel_residual", m.parallel_residual);
-  v("shared_norm", m.shared_norm);
-  v("sliding_window", m.sliding_window);
-  v("sliding_window_pattern", m.sliding_window_pattern);
-  v("no_rope_layer_interval", m.no_rope_layer_interval);
+  named<&Model::embedding_norm, &Model::parallel_residual, &Model::shared_norm, &Model::sliding_window,
+        &Model::sliding_window_pattern, &Model::no_rope_layer_interval>(v, m);
   fields(v, m.moe);
   fields(v, m.latent);
   fields(v, m.state_space);
@@ -132,18 +99,10 @@ Json json_of(const Model& m) {
 }
 
 void fields(auto& v, Like<Hardware> auto& h) {
-  v("memory", h.memory);
-  v("memory_bandwidth", h.memory_bandwidth);
-  v("last_level_cache", h.last_level_cache);
-  v("launch", h.launch);
-  v("node_link", h.node_link);
-  v("network_link", h.network_link);
-  v("node_latency", h.node_latency);
-  v("network_latency", h.network_latency);
-  v("network_step", h.network_step);
-  v("host_link", h.host_link);
-  v("host_memory_bandwidth", h.host_memory_bandwidth);
-  v("source", h.source);
+  using P = Hardware;
+  named<&P::memory, &P::memory_bandwidth, &P::last_level_cache, &P::launch, &P::node_link, &P::network_link,
+        &P::node_latency, &P::network_latency, &P::network_step, &P::host_link, &P::host_memory_bandwidth,
+        &P::source>(v, h);
 }
 
 Hardware hardware_from(JsonObject object, const std::string& name) {
