@@ -68,9 +68,7 @@ class EngineKernel {
   bool decodes() const { return v_.query_length == 1; }
   Seconds launch() const { return calibration_ ? calibration_->launch : hardware_.launch; }
   FlopsPerSecond peak() const { return hardware_.peak_for(op_.dtype); }
-  std::int64_t stored_bits() const {
-    return bits(plan_.buffers[static_cast<std::size_t>(operand(op_, Role::weight).buffer)].dtype);
-  }
+  std::int64_t stored_bits() const { return bits(plan_.buffer(operand(op_, Role::weight).buffer).dtype); }
   Price tabulated(const Variables& v, const KernelSoftware& software) const {
     return sim::price(work_, op_, v, hardware_, calibration_, group_, {}, software);
   }
@@ -181,7 +179,7 @@ class EngineKernel {
         software.collectives = own.tables;
     return tabulated(v_, software);
   }
-  Bytes message() const { return plan_.buffers[static_cast<std::size_t>(op_.operands[0].buffer)].bytes(v_); }
+  Bytes message() const { return plan_.buffer(op_.operands[0].buffer).bytes(v_); }
 
   // Layers have as many small kernels as the profile says, whatever the plan's operations are: each operation
   // has its part of their fixed time.

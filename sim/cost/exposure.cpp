@@ -39,7 +39,7 @@ Seconds Exposure::of(std::size_t program, std::size_t block, std::size_t index) 
   const Use& use = uses_[program][block];
   if (use.stream == kComputeStream) {
     // Nothing else computes there but what the operation runs beside.
-    const Operation& op = plan_.blocks[static_cast<std::size_t>(priced.block)].operations[index];
+    const Operation& op = plan_.block(priced.block).operations[index];
     return op.beside_next ? std::max(Seconds{}, alone - priced.operations[index + 1].price.seconds) : alone;
   }
   // An operation's share of its block's is that of the block's time.

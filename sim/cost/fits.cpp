@@ -116,7 +116,7 @@ const Action* action_of(const Plan& plan, Phase phase, std::string_view operatio
   for (const Program& program : plan.programs)
     for (const Action& action : program.actions) {
       if (action.phase != phase) continue;
-      for (const Operation& one : plan.blocks[static_cast<std::size_t>(action.block)].operations)
+      for (const Operation& one : plan.block(action.block).operations)
         if (one.id == operation) {
           found = &one;
           return &action;

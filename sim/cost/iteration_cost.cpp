@@ -146,7 +146,7 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
     kind->share += 1 / layers_;
   }
   for (const LayersOfKind& kind : kinds_)
-    for (const Operation& op : generation_->plan.blocks[static_cast<std::size_t>(kind.decode)].operations) {
+    for (const Operation& op : generation_->plan.block(kind.decode).operations) {
       const CostKind cost = cost_kind(op.kind);
       if (cost == CostKind::collectives) collective_launches_ += kind.share;
       if (cost == CostKind::products || cost == CostKind::attention) other_launches_ += kind.share;
@@ -156,7 +156,7 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
 
 void IterationCost::add_block(BlockId id, const Variables& v, bool attention, double count,
                               Node& node) const {
-  const Block& block = generation_->plan.blocks[static_cast<std::size_t>(id)];
+  const Block& block = generation_->plan.block(id);
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
     const Operation& op = block.operations[i];
     if (is_attention(op.kind) != attention) continue;

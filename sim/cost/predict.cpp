@@ -69,7 +69,7 @@ class RowNumbers {
       of_block_.push_back(it->second);
       if (!added) continue;
       std::vector<std::size_t>& of_block = numbers_.emplace_back();
-      for (const Operation& op : plan.blocks[static_cast<std::size_t>(b.block)].operations)
+      for (const Operation& op : plan.block(b.block).operations)
         of_block.push_back(known.try_emplace({b.phase, op.id}, known.size()).first->second);
     }
     count_ = known.size();
@@ -105,7 +105,7 @@ void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numb
     const PricedBlock& b = blocks[used];
     const BlockUse& use = uses[used];
     if (use.count == 0) continue;
-    const auto& operations = plan.blocks[static_cast<std::size_t>(b.block)].operations;
+    const auto& operations = plan.block(b.block).operations;
     const double n = use.count;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const std::size_t kernel =

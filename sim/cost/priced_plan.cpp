@@ -132,7 +132,7 @@ void BlockPricer::add_new_blocks() {
 
 void BlockPricer::price_operations(BlockId id, Phase phase, const Variables& variables,
                                    std::vector<PricedOperation>& priced) {
-  const Block& block = plan_.blocks[static_cast<std::size_t>(id)];
+  const Block& block = plan_.block(id);
   priced.clear();
   priced.reserve(block.operations.size());
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
@@ -151,7 +151,7 @@ void BlockPricer::price_operations(BlockId id, Phase phase, const Variables& var
 
 HostTime BlockPricer::host_of(BlockId id, const std::vector<PricedOperation>& operations,
                               Seconds Price::*which, double factor) const {
-  return host_time(plan_, plan_.blocks[static_cast<std::size_t>(id)], operations, which, factor, hardware_);
+  return host_time(plan_, plan_.block(id), operations, which, factor, hardware_);
 }
 
 PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
@@ -160,7 +160,7 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
   priced.phase = phase;
   priced.variables = variables;
   price_operations(id, phase, variables, priced.operations);
-  const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
+  const std::vector<Operation>& operations = plan_.block(id).operations;
   priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
   priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
   priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
@@ -174,7 +174,7 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
 BlockPricer::Expected BlockPricer::expected(BlockId id, Phase phase, const Variables& variables) {
   std::vector<PricedOperation>& priced = of_expected_;
   price_operations(id, phase, variables, priced);
-  const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
+  const std::vector<Operation>& operations = plan_.block(id).operations;
   return {run_in_turn(operations, priced, &Price::seconds, nullptr), host_of(id, priced, &Price::seconds, 1)};
 }
 
@@ -205,7 +205,7 @@ PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t inde
     if (op.group < 0) return with(nullptr, traffic_for_neighbours(plan_, block, pairs, index, v));
   }
   if (op.group < 0) return with(nullptr);
-  Group group = plan_.groups[static_cast<std::size_t>(op.group)];
+  Group group = plan_.group(op.group);
   if (op.kind == OpKind::send) group.size = 2;  // neighbours
   if (op.kind == OpKind::exchange) {            // all of a ring at once: its longest way counts
     const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;

@@ -36,7 +36,7 @@ const Implementation& software(const Plan& plan) {
 }
 
 bool in_group(const Plan& plan, const Operation& op, Axis axis) {
-  return op.group >= 0 && plan.groups[static_cast<std::size_t>(op.group)].axis == axis;
+  return op.group >= 0 && plan.group(op.group).axis == axis;
 }
 
 bool has_ideal_kernels(const Scenario& scenario) {
@@ -498,7 +498,7 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
     Seconds own = host.launch * launches;
     if (is_collective(op.kind)) own = host.collective;
     if (waits && op.group >= 0 && in_group(plan, op, Axis::tensor))
-      own += host.collective_rank * (plan.groups[static_cast<std::size_t>(op.group)].size - 1);
+      own += host.collective_rank * (plan.group(op.group).size - 1);
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
       own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
@@ -552,7 +552,7 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
       continue;
     }
     const bool gathers = action.stream == kCollectiveStream && action.phase != Phase::optimizer &&
-                         plan.blocks[static_cast<std::size_t>(action.block)].role == BlockRole::gather;
+                         plan.block(action.block).role == BlockRole::gather;
     if (gathers) work[a] = work_before_gather(plan.scenario);
     if (action.stream != kComputeStream) continue;
     const auto direction = [](const Action& x) {

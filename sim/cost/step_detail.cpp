@@ -34,7 +34,7 @@ std::vector<MessageTraffic> traffic_of(const Plan& plan, const PricedPlan& price
     std::map<std::tuple<std::int32_t, OpKind, std::int64_t>, std::size_t> index;
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       if (uses[b] == 0) continue;
-      const auto& operations = plan.blocks[static_cast<std::size_t>(blocks[b].block)].operations;
+      const auto& operations = plan.block(blocks[b].block).operations;
       for (std::size_t i = 0; i < operations.size(); ++i) {
         const Operation& op = operations[i];
         if (op.group < 0 || op.kind == OpKind::receive) continue;
@@ -56,8 +56,7 @@ std::vector<MessageTraffic> traffic_of(const Plan& plan, const PricedPlan& price
 std::size_t count_operations(const Plan& plan) {
   std::size_t count = 0;
   for (const Program& program : plan.programs)
-    for (const Action& action : program.actions)
-      count += plan.blocks[static_cast<std::size_t>(action.block)].operations.size();
+    for (const Action& action : program.actions) count += plan.block(action.block).operations.size();
   return count;
 }
 
@@ -82,7 +81,7 @@ OperationTimeline operations_of(const Plan& plan, std::size_t program, std::span
   std::map<std::pair<std::size_t, Phase>, std::int32_t> first_name;  // of a block in a phase
   for (const RanOperation& time : times) {
     const Action& a = plan.programs[program].actions[time.action];
-    const Block& block = plan.blocks[static_cast<std::size_t>(a.block)];
+    const Block& block = plan.block(a.block);
     const auto [name, is_new] = first_name.try_emplace({static_cast<std::size_t>(a.block), a.phase},
                                                        static_cast<std::int32_t>(timeline.names.size()));
     if (is_new)
@@ -106,7 +105,7 @@ std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
       continue;
     }
     const bool again = a.phase == Phase::recompute;
-    const BlockPass pass = plan.blocks[static_cast<std::size_t>(a.block)].pass;
+    const BlockPass pass = plan.block(a.block).pass;
     const TimelineSlot slot{.stage = static_cast<std::int32_t>(program),
                             .phase = again ? Phase::backward : a.phase,
                             .inputs = pass == BlockPass::backward_input,

@@ -47,7 +47,7 @@ void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work&
         std::any_of(op.operands.begin(), op.operands.begin() + static_cast<std::ptrdiff_t>(i), same))
       continue;
     met[mark] = true;
-    const Buffer& buffer = plan.buffers[static_cast<std::size_t>(o.buffer)];
+    const Buffer& buffer = plan.buffer(o.buffer);
     const Bytes bytes = touched(op, v, rows.at(i), buffer);
     const Passes n = passes(op, rows.at(i), access_of(o, v));
     if (buffer.on_host) {
@@ -68,9 +68,8 @@ Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
   if (!kind.collective || op.group < 0 || op.kind == OpKind::receive) return {};
   std::array<std::int64_t, 2> bytes{};
   for (std::size_t i = 0; i < op.operands.size(); ++i)
-    bytes[i % kind.operands.count] +=
-        plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)].bytes(v).value;
-  const BusShare share = bus_share(*kind.collective, plan.groups[static_cast<std::size_t>(op.group)].size);
+    bytes[i % kind.operands.count] += plan.buffer(op.operands[i].buffer).bytes(v).value;
+  const BusShare share = bus_share(*kind.collective, plan.group(op.group).size);
   return {share.parts * std::max(bytes[0], bytes[1]) / share.of};
 }
 

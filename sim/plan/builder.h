@@ -204,10 +204,8 @@ class PlanBuilder {
   const Groups& groups() const { return groups_; }
 
   BufferId add(Buffer&& buffer);
-  void place_on_host(BufferId b, bool on_host) {
-    plan_.buffers[static_cast<std::size_t>(b)].on_host = on_host;
-  }
-  const Buffer& buffer(BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
+  void place_on_host(BufferId b, bool on_host) { plan_.buffers[static_cast<std::size_t>(b)].on_host = on_host; }
+  const Buffer& buffer(BufferId b) const { return plan_.buffer(b); }
   // Kept from forward for backward: an instance for each layer and micro-batch.
   BufferId add_kept(const std::string& name, DType dtype, const Shape& shape);
   // Lives inside one action of one block: named after the block.
@@ -226,7 +224,7 @@ class PlanBuilder {
   // The same operations on other buffers, with scratch of its own.
   BlockId add_variant(BlockId of, const std::string& name, const std::vector<Replacement>& replacements);
   void replace(BlockId in, const std::vector<Replacement>& replacements);
-  const Block& block(BlockId b) const { return plan_.blocks[static_cast<std::size_t>(b)]; }
+  const Block& block(BlockId b) const { return plan_.block(b); }
   // Scales, then zeros, of a weight that is stored in fewer than 16 bits, as far as it has them.
   std::vector<BufferId> scales_of(BufferId weight) const;
   Plan take() { return std::move(plan_); }

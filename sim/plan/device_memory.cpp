@@ -21,7 +21,7 @@ constexpr std::int64_t kRounds = 2;
 std::int64_t parameters_of(const Plan& plan, const MemoryPlan& memory) {
   std::int64_t elements = 0;
   for (const Instance& i : memory.instances) {
-    const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
+    const Buffer& b = plan.buffer(i.buffer);
     if (b.buffer_class == BufferClass::parameter && b.lifetime == Lifetime::plan) elements += b.elements({});
   }
   return elements;
@@ -83,7 +83,7 @@ class Replay {
   };
 
   const Buffer& buffer_of(std::size_t instance) const {
-    return plan_.buffers[static_cast<std::size_t>(memory_.instances[instance].buffer)];
+    return plan_.buffer(memory_.instances[instance].buffer);
   }
   bool is_scratch(std::size_t instance) const {
     return buffer_of(instance).buffer_class == BufferClass::scratch;

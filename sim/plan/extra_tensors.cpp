@@ -108,7 +108,7 @@ void add_weight_gradients(Plan& plan, WeightGradient kind) {
       if (!makes_gradients) continue;
       for (const Operand& o : op.operands) {
         if (o.buffer == kNoBuffer || o.access != Access::update) continue;
-        const Buffer accumulator = plan.buffers[static_cast<std::size_t>(o.buffer)];
+        const Buffer accumulator = plan.buffer(o.buffer);
         if (accumulator.buffer_class != BufferClass::gradient) continue;
         Buffer made{.name = "made." + accumulator.name,
                     .buffer_class = BufferClass::gradient,
@@ -251,7 +251,7 @@ void make_again(Plan& plan) {
         if (o.buffer == kNoBuffer || static_cast<std::size_t>(o.buffer) >= buffers) continue;
         const auto kept = static_cast<std::size_t>(plan.storage(o.buffer));
         if (!is_kept(plan.buffers[kept]) || !made_in_forward[kept] ||
-            plan.buffers[static_cast<std::size_t>(o.buffer)].view_of != kNoBuffer)
+            plan.buffer(o.buffer).view_of != kNoBuffer)
           continue;
         if (own[kept] == kNoBuffer) {
           Buffer b = plan.buffers[kept];

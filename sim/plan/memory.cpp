@@ -108,8 +108,7 @@ class LargestSizes {
  private:
   Bytes largest_of(BufferId buffer, std::size_t block) const {
     Bytes largest;
-    for (const Variables& v : variables_[block])
-      largest = std::max(largest, plan_.buffers[static_cast<std::size_t>(buffer)].memory(v));
+    for (const Variables& v : variables_[block]) largest = std::max(largest, plan_.buffer(buffer).memory(v));
     return largest;
   }
 
@@ -234,7 +233,7 @@ std::vector<OpTime> action_times(const Plan& plan, std::size_t program) {
   OpTime t = 0;
   for (const Action& a : plan.programs[program].actions) {
     times.push_back(t);
-    t += static_cast<OpTime>(plan.blocks[static_cast<std::size_t>(a.block)].operations.size());
+    t += static_cast<OpTime>(plan.block(a.block).operations.size());
   }
   times.push_back(t);
   return times;

@@ -161,14 +161,18 @@ struct Plan {
   std::vector<Block> blocks;
   std::vector<Program> programs;  // one a role
 
+  const Group& group(std::int32_t g) const { return groups[static_cast<std::size_t>(g)]; }
+  const Buffer& buffer(BufferId b) const { return buffers[static_cast<std::size_t>(b)]; }
+  const Block& block(BlockId b) const { return blocks[static_cast<std::size_t>(b)]; }
+
   // Where a buffer's memory is: the buffer that it is a view of, or itself.
   BufferId storage(BufferId b) const {
-    const BufferId whole = buffers[static_cast<std::size_t>(b)].view_of;
+    const BufferId whole = buffer(b).view_of;
     return whole == kNoBuffer ? b : whole;
   }
   BufferId find(std::string_view buffer_name) const;  // kNoBuffer if there is none
   const Buffer* buffer(const Operand& o) const {      // null if there is none
-    return o.buffer == kNoBuffer ? nullptr : &buffers[static_cast<std::size_t>(o.buffer)];
+    return o.buffer == kNoBuffer ? nullptr : &buffer(o.buffer);
   }
   // All operands of the role, together.
   double elements_of(const Operation& op, Role role, const Variables& v) const;

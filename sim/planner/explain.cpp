@@ -29,7 +29,7 @@ Spending part_of_exchange(const Group& group) {
 
 Spending part_of(const Plan& plan, Phase phase, const Operation& op) {
   if (phase == Phase::optimizer) return Spending::optimizer;
-  if (op.group >= 0) return part_of_exchange(plan.groups[static_cast<std::size_t>(op.group)]);
+  if (op.group >= 0) return part_of_exchange(plan.group(op.group));
   return phase == Phase::recompute ? Spending::recomputation : part_of_compute(op.kind);
 }
 
@@ -58,7 +58,7 @@ class Ledger {
     now_ = std::max(now_, end);
     if (a.peer >= 0) return spend(Spending::pipeline_exchange_and_bubble, end - start);
     const PricedBlock& block = priced_.block(program_, i);
-    const auto& operations = plan_.blocks[static_cast<std::size_t>(a.block)].operations;
+    const auto& operations = plan_.block(a.block).operations;
     Seconds in_turn;
     for (const PricedOperation& op : block.operations) in_turn += op.price.seconds;
     const double share = in_turn.value > 0 ? block.duration / in_turn : 0;

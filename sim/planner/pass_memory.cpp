@@ -158,8 +158,7 @@ class PassMemory::Tracer {
     batch.variables = {.batch = sequences,
                        .query_length = s.workload.seq_len / s.strategy.context_parallel,
                        .kv_length = s.workload.seq_len};
-    for (const BufferId b : followed_)
-      batch.followed.push_back(batch.bytes_of(plan.buffers[static_cast<std::size_t>(b)]));
+    for (const BufferId b : followed_) batch.followed.push_back(batch.bytes_of(plan.buffer(b)));
     batch.blocks.resize(plan.blocks.size());
     batch.runs.resize(runs_.size());
     batch.once_per_stage = sim::once_per_stage(blocks_, batch.variables);
@@ -182,8 +181,8 @@ class PassMemory::Tracer {
     const Plan& plan = blocks_.plan();
     const BlockId receive = blocks_.blocks().receive_gradient;
     if (receive < 0) return 0;
-    const Operation& op = plan.blocks[static_cast<std::size_t>(receive)].operations.front();
-    return batch.bytes_of(plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))]);
+    const Operation& op = plan.block(receive).operations.front();
+    return batch.bytes_of(plan.buffer(plan.storage(op.operands.front().buffer)));
   }
 
  private:
@@ -221,7 +220,7 @@ class PassMemory::Tracer {
     const Block& block = plan.blocks[b];
     known = {last_reads_of(plan, block), std::vector<double>(block.operations.size())};
     for (const BlockUse& u : lives.scratch_of(b)) {
-      const double bytes = batch.bytes_of(plan.buffers[static_cast<std::size_t>(u.buffer)]);
+      const double bytes = batch.bytes_of(plan.buffer(u.buffer));
       for (OpTime t = u.first; t <= u.last; ++t) known->scratch[static_cast<std::size_t>(t)] += bytes;
     }
     return *known;

@@ -13,7 +13,7 @@ std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& bloc
   for (const BlockId b :
        {blocks.zero.embedding, blocks.zero.layer, blocks.zero.expert_layer, blocks.zero.head})
     if (b >= 0)
-      for (const Operation& op : plan.blocks[static_cast<std::size_t>(b)].operations)
+      for (const Operation& op : plan.block(b).operations)
         for (const Operand& o : op.operands)
           if (o.buffer != kNoBuffer) accumulates[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
   return accumulates;
@@ -34,7 +34,7 @@ bool lives_always(const Buffer& b) {
 // Marks the storage that a block's operations use as used by these units.
 void mark(const Plan& plan, BlockId block, UnitSet units, std::vector<UnitSet>& users) {
   if (block < 0) return;
-  for (const Operation& op : plan.blocks[static_cast<std::size_t>(block)].operations)
+  for (const Operation& op : plan.block(block).operations)
     for (const auto* operands : {&op.operands, &op.beside})
       for (const Operand& o : *operands)
         if (o.buffer != kNoBuffer) users[static_cast<std::size_t>(plan.storage(o.buffer))] |= units;
@@ -90,7 +90,7 @@ double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
   const BlockId gathers = states.blocks().gather_for_backward.head, reads = passes.blocks().head_backward;
   if (gathers < 0 || reads < 0) return 0;
   std::vector<std::string_view> read;
-  for (const Operation& op : passes.plan().blocks[static_cast<std::size_t>(reads)].operations)
+  for (const Operation& op : passes.plan().block(reads).operations)
     for (const Operand& o : op.operands)
       if (o.buffer != kNoBuffer)
         read.push_back(passes.plan().buffers[static_cast<std::size_t>(passes.plan().storage(o.buffer))].name);
@@ -99,10 +99,10 @@ double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
   };
   double bytes = 0;
   const Plan& plan = states.plan();
-  for (const Operation& op : plan.blocks[static_cast<std::size_t>(gathers)].operations)
+  for (const Operation& op : plan.block(gathers).operations)
     for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {  // whole, then the rank's own part
-      const Buffer& whole = plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)];
-      const Buffer& own = plan.buffers[static_cast<std::size_t>(op.operands[i + 1].buffer)];
+      const Buffer& whole = plan.buffer(op.operands[i].buffer);
+      const Buffer& own = plan.buffer(op.operands[i + 1].buffer);
       if (!is_read(whole) && !is_read(own))
         bytes += static_cast<double>(aligned(whole.bytes(of_one_sequence(plan.scenario))).value);
     }
@@ -179,12 +179,12 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
     double bytes = 0;
     if (block < 0) return bytes;
     seen.clear();
-    for (const Operation& op : plan.blocks[static_cast<std::size_t>(block)].operations)
+    for (const Operation& op : plan.block(block).operations)
       for (const auto* operands : {&op.operands, &op.beside})
         for (const Operand& o : *operands) {
           if (o.buffer == kNoBuffer) continue;
           const BufferId storage = plan.storage(o.buffer);
-          const Buffer& b = plan.buffers[static_cast<std::size_t>(storage)];
+          const Buffer& b = plan.buffer(storage);
           const bool is_passing = scratch ? b.buffer_class == BufferClass::scratch
                                           : b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass;
           if (!is_passing || b.on_host || begun[static_cast<std::size_t>(storage)] ||

@@ -10,7 +10,7 @@ StepMemory step_memory(const Plan& plan, std::size_t program, Step step, std::si
   s.ledger = memory_ledger(plan, memory, 0);
   for (const MemoryLine& line : s.ledger) s.peak += line.bytes;
   for (const LiveBuffer& live : live_at(plan, memory, memory.peak_time)) {
-    const Buffer& b = plan.buffers[static_cast<std::size_t>(live.buffer)];
+    const Buffer& b = plan.buffer(live.buffer);
     s.at_peak.push_back({b.name, b.buffer_class, live.bytes, live.instances});
   }
   s.timeline = memory_timeline(plan, memory, max_points);

@@ -78,7 +78,7 @@ EngineMemory engine_memory(const Scenario& scenario) {
   double weights = 0, streamed = 0, cache = 0;
   const std::vector<bool> used = used_beside_lookup(plan);
   for (const Instance& instance : plan_memory(plan, 0, Addresses::none).instances) {
-    const Buffer& buffer = plan.buffers[static_cast<std::size_t>(instance.buffer)];
+    const Buffer& buffer = plan.buffer(instance.buffer);
     if (buffer.view_of != kNoBuffer) continue;
     const double bytes = d(instance.bytes.value) / (buffer.per_layer ? stages : 1);
     if (buffer.buffer_class == BufferClass::kv_cache) cache += bytes;
