@@ -1,5 +1,6 @@
 #include "sim/csv.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 
@@ -94,6 +95,17 @@ void append_record(std::string& out, const std::vector<std::string>& cells) {
 }
 
 }  // namespace
+
+std::optional<std::size_t> CsvTable::column(std::string_view name) const {
+  const auto found = std::ranges::find(header, name);
+  if (found == header.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - header.begin());
+}
+
+std::string_view CsvTable::cell(std::size_t row, std::string_view column_name) const {
+  const std::optional<std::size_t> found = column(column_name);
+  return found ? rows[row][*found] : std::string_view{};
+}
 
 CsvTable csv_from_text(std::string_view text, const std::string& file) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());

@@ -1,6 +1,7 @@
 // Comma-separated values after RFC 4180: quoted cells may hold commas, quotes ("" is one) and line breaks;
 // lines end in LF or CRLF; a byte order mark is skipped.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,10 @@ namespace sim {
 struct CsvTable {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;  // each as long as the header
+
+  std::optional<std::size_t> column(std::string_view name) const;
+  // Empty where the table has no such column.
+  std::string_view cell(std::size_t row, std::string_view column_name) const;
 };
 
 // Throws PresetError of one sentence that names the file and the line.

@@ -116,9 +116,8 @@ nlohmann::ordered_json json_of(const sim::RankingSummary& s) {
 
 // A row by its id, or by its number, from 1, where a table has none.
 std::string row_name(const sim::CsvTable& table, std::size_t row) {
-  const auto id = std::find(table.header.begin(), table.header.end(), "id");
-  return id == table.header.end() ? fmt::format("{}", row + 1)
-                                  : table.rows[row][static_cast<std::size_t>(id - table.header.begin())];
+  const std::optional<std::size_t> id = table.column("id");
+  return id ? table.rows[row][*id] : std::to_string(row + 1);
 }
 
 nlohmann::ordered_json ranking_json(const sim::CsvTable& table, std::span<const sim::RankedGroup> groups) {

@@ -136,10 +136,19 @@ template <class Value>
 Json value_of(const Value& value) {
   if constexpr (std::is_same_v<Value, RecomputeChoice>)
     return {name(value.recompute), value.interval};
+  else if constexpr (std::is_same_v<Value, std::optional<DType>>)
+    return value ? Json(name(*value)) : Json();
   else if constexpr (std::is_enum_v<Value>)
     return name(value);
   else
     return value;
+}
+
+template <class Value>
+Json list_of(const std::vector<Value>& values) {
+  Json list = Json::array();
+  for (const auto& value : values) list.push_back(value_of<Value>(value));
+  return list;
 }
 
 template <class Limit>
@@ -149,12 +158,6 @@ Json number_if_any(const std::optional<Limit>& limit) {
     return limit->value;
   else
     return *limit;
-}
-
-Json names_if_any(const std::vector<std::optional<DType>>& types) {
-  Json names = Json::array();
-  for (const std::optional<DType>& type : types) names.push_back(type ? Json(name(*type)) : Json());
-  return names;
 }
 
 // Those that both kinds of searches have.
@@ -178,9 +181,7 @@ std::string description(const SearchSpace& space, const Constraints& constraints
   Json json;
   json["base"] = parse_json(to_json(space.base), "the base");
   for_each_searched(space, [&](auto member, const auto& values) {
-    Json& list = json[std::string(name_of_searched(member))] = Json::array();
-    for (const auto& value : values)
-      list.push_back(value_of<typename std::remove_cvref_t<decltype(values)>::value_type>(value));
+    json[std::string(name_of_searched(member))] = list_of(values);
   });
   put_constraints(json, constraints);
   json["slowest_step_seconds"] = number_if_any(constraints.slowest_step);
@@ -192,13 +193,8 @@ std::string description(const ServingSpace& space, const std::optional<ServingTr
                         const ServingConstraints& constraints, const Tariff& tariff) {
   Json json;
   json["base"] = parse_json(to_json(space.base), "the base");
-  json["devices"] = space.devices;
-  json["weights_dtype"] = names_if_any(space.weights_dtype);
-  json["kv_dtype"] = names_if_any(space.kv_dtype);
-  json["tensor_parallel"] = space.tensor_parallel;
-  json["expert_parallel"] = space.expert_parallel;
-  json["pipeline_parallel"] = space.pipeline_parallel;
-  json["batch_size"] = space.batch_size;
+  for_each_serving_field(space,
+                         [&](const char* field, const auto& values) { json[field] = list_of(values); });
   if (traffic) json["traffic"] = {traffic->requests_per_second, traffic->duration.value, traffic->seed};
   put_constraints(json, constraints);
   json["most_ttft_seconds"] = number_if_any(constraints.most_ttft);

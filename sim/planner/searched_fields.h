@@ -1,4 +1,4 @@
-// Which fields a search over strategies has values for. Included by .cpp files only.
+// Which fields searches over strategies and over ways to serve have values for. Included by .cpp files only.
 #pragma once
 #include <string_view>
 
@@ -39,6 +39,18 @@ inline std::string_view name_of_searched(std::string_view word) {
 template <class Part, class T>
 std::string_view name_of_searched(T Part::*member) {
   return field_of(member).name;
+}
+
+// The same of a space of ways to serve: visit(name, values).
+template <class Space, class Visit>
+void for_each_serving_field(Space& space, const Visit& visit) {
+  visit("devices", space.devices);
+  visit("weights_dtype", space.weights_dtype);
+  visit("kv_dtype", space.kv_dtype);
+  visit("tensor_parallel", space.tensor_parallel);
+  visit("expert_parallel", space.expert_parallel);
+  visit("pipeline_parallel", space.pipeline_parallel);
+  visit("batch_size", space.batch_size);
 }
 
 }  // namespace sim

@@ -24,17 +24,6 @@ double d(std::int64_t n) {
   return static_cast<double>(n);
 }
 
-template <class Space, class Visit>
-void for_each_field(Space& space, Visit visit) {
-  visit("devices", space.devices);
-  visit("weights_dtype", space.weights_dtype);
-  visit("kv_dtype", space.kv_dtype);
-  visit("tensor_parallel", space.tensor_parallel);
-  visit("expert_parallel", space.expert_parallel);
-  visit("pipeline_parallel", space.pipeline_parallel);
-  visit("batch_size", space.batch_size);
-}
-
 std::vector<std::int64_t> batches() {
   constexpr std::int64_t kMost = 4096;
   std::vector<std::int64_t> found{1};
@@ -339,7 +328,7 @@ ServingSpace every_serving(const Scenario& base, const std::vector<int>& devices
 
 std::int64_t size(const ServingSpace& space) {
   std::vector<std::size_t> counts;
-  for_each_field(space, [&](const char*, const auto& values) { counts.push_back(values.size()); });
+  for_each_serving_field(space, [&](const char*, const auto& values) { counts.push_back(values.size()); });
   return product(counts);
 }
 
@@ -373,7 +362,7 @@ std::vector<Problem> problems(const ServingSpace& space) {
   if (!space.base.implementation.serving)
     found.push_back({"implementation", "must be an inference engine: \"" + space.base.implementation.name +
                                            "\" has no serving profile"});
-  for_each_field(space, [&](const char* name, const auto& values) {
+  for_each_serving_field(space, [&](const char* name, const auto& values) {
     if (values.empty()) found.push_back({std::string("search.") + name, "must have a value to try at least"});
   });
   return found;

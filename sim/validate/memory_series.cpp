@@ -18,12 +18,6 @@ constexpr std::array<std::string_view, 5> kColumns{"total_gib", "parameter_gib",
                                                    "activation_gib", "gradient_gib"};
 constexpr std::size_t kGradient = 4;
 
-std::optional<std::size_t> column_of(const CsvTable& table, std::string_view name) {
-  const auto found = std::find(table.header.begin(), table.header.end(), name);
-  if (found == table.header.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - table.header.begin());
-}
-
 std::string text_of(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
@@ -32,9 +26,8 @@ std::string text_of(double value) {
 }  // namespace
 
 bool is_memory_series(const CsvTable& table) {
-  return column_of(table, "t_s") && std::all_of(kColumns.begin(), kColumns.end(), [&](std::string_view name) {
-           return column_of(table, name).has_value();
-         });
+  return table.column("t_s") &&
+         std::ranges::all_of(kColumns, [&](std::string_view name) { return table.column(name).has_value(); });
 }
 
 CsvTable steps_of_memory_series(const CsvTable& series, const std::string& file) {
@@ -53,7 +46,7 @@ CsvTable steps_of_memory_series(const CsvTable& series, const std::string& file)
   for (std::size_t r = 0; r < series.rows.size(); ++r) {
     std::array<double, kColumns.size()> sample{};
     for (std::size_t c = 0; c < kColumns.size(); ++c) {
-      const std::optional<double> value = number_in(series.rows[r][*column_of(series, kColumns[c])]);
+      const std::optional<double> value = number_in(series.rows[r][*series.column(kColumns[c])]);
       if (!value || *value < 0)
         throw PresetError(file + ": row " + std::to_string(r + 1) + ": " + std::string(kColumns[c]) +
                           " must be a number of GiB, 0 or more");

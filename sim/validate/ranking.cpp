@@ -54,20 +54,17 @@ std::optional<RankedGroup> ranked(const std::vector<Configuration>& group) {
 }  // namespace
 
 std::vector<RankedGroup> rank(const CsvTable& table, const Validation& validation) {
-  const auto column = [&](std::string_view name) {
-    return static_cast<std::size_t>(std::find(table.header.begin(), table.header.end(), name) -
-                                    table.header.begin());
-  };
-  const std::size_t model = column("model_name"), gpus = column("num_gpus"), batch = column("global_batch");
-  if (model == table.header.size() || gpus == table.header.size()) return {};
+  const auto model = table.column("model_name"), gpus = table.column("num_gpus"),
+             batch = table.column("global_batch");
+  if (!model || !gpus) return {};
 
   std::map<std::pair<int, std::string>, std::vector<Configuration>> configurations;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    const std::optional<double> devices = number_in(table.rows[row][gpus]);
+    const std::optional<double> devices = number_in(table.rows[row][*gpus]);
     // Rates are comparable between global batches; times are not.
     const auto rate = compare_row(table, row, validation, "tokens_per_s_per_gpu");
-    if (!rate || !devices || (batch < table.header.size() && table.rows[row][batch].empty())) continue;
-    configurations[{static_cast<int>(*devices), table.rows[row][model]}].push_back(
+    if (!rate || !devices || (batch && table.rows[row][*batch].empty())) continue;
+    configurations[{static_cast<int>(*devices), table.rows[row][*model]}].push_back(
         {row, 1 / rate->predicted, 1 / rate->measured, predicted_to_fit(validation.rows[row])});
   }
   std::vector<RankedGroup> groups;

@@ -16,13 +16,12 @@ namespace {
 // Rows of the table that are of the hardware; the rest need no prediction.
 CsvTable rows_of(const CsvTable& table, const std::string& hardware) {
   CsvTable own{.header = table.header, .rows = {}};
-  const auto column = std::find(table.header.begin(), table.header.end(), "gpu");
-  if (column == table.header.end()) return own;
-  const auto index = static_cast<std::size_t>(column - table.header.begin());
+  const std::optional<std::size_t> index = table.column("gpu");
+  if (!index) return own;
   std::map<std::string, bool> known;
   for (const std::vector<std::string>& row : table.rows) {
-    const auto [found, is_new] = known.try_emplace(row[index]);
-    if (is_new) found->second = hardware_preset_of(row[index]) == hardware;
+    const auto [found, is_new] = known.try_emplace(row[*index]);
+    if (is_new) found->second = hardware_preset_of(row[*index]) == hardware;
     if (found->second) own.rows.push_back(row);
   }
   return own;

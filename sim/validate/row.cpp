@@ -28,9 +28,7 @@ std::string_view TableRow::text(std::string_view column) const {
   for (const MeasuredColumn& measured : measured_)
     if (measured.name == column)
       throw std::logic_error("a prediction reads the measured column " + std::string(column));
-  const auto found = std::find(table_.header.begin(), table_.header.end(), column);
-  if (found == table_.header.end()) return {};
-  return table_.rows[row_][static_cast<std::size_t>(found - table_.header.begin())];
+  return table_.cell(row_, column);
 }
 
 std::optional<double> TableRow::number_if_given(std::string_view column) const {

@@ -17,8 +17,8 @@ const std::vector<RowReader>& readers() {
 
 const RowReader* reader_of(const std::vector<std::string>& header) {
   for (const RowReader& reader : readers()) {
-    const bool all = std::all_of(reader.needs.begin(), reader.needs.end(), [&](std::string_view column) {
-      return std::find(header.begin(), header.end(), column) != header.end();
+    const bool all = std::ranges::all_of(reader.needs, [&](std::string_view column) {
+      return std::ranges::find(header, column) != header.end();
     });
     if (all) return &reader;
   }

@@ -21,22 +21,11 @@ std::string number_text(double value) {
   return {text, end};
 }
 
-std::optional<std::size_t> column_of(const CsvTable& table, std::string_view name) {
-  const auto found = std::find(table.header.begin(), table.header.end(), name);
-  if (found == table.header.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - table.header.begin());
-}
-
-std::string cell_of(const CsvTable& table, std::size_t row, std::string_view column) {
-  const auto index = column_of(table, column);
-  return index ? table.rows[row][*index] : std::string();
-}
-
 // Whether a run fitted: by its outcome, or by having been measured.
 std::optional<bool> fitted(const CsvTable& table, std::size_t row) {
-  const std::string outcome = cell_of(table, row, kOutcomeColumn);
+  const std::string_view outcome = table.cell(row, kOutcomeColumn);
   if (!outcome.empty()) return meaning("outcome", outcome) != "failed";
-  const std::optional<double> peak = number_in(cell_of(table, row, "peak_memory_gb"));
+  const std::optional<double> peak = number_in(table.cell(row, "peak_memory_gb"));
   return peak ? std::optional<bool>(true) : std::nullopt;
 }
 
@@ -58,8 +47,7 @@ struct Collected {
   }
 
   void add_outcome(const ValidatedRow& row, std::optional<bool> did_fit) {
-    const auto predicted = std::find_if(row.predictions.begin(), row.predictions.end(),
-                                        [](const Prediction& p) { return p.column == kOutcomeColumn; });
+    const auto predicted = std::ranges::find(row.predictions, kOutcomeColumn, &Prediction::column);
     if (predicted == row.predictions.end() || !did_fit) return;
     const bool right = (predicted->words == kFits) == *did_fit;
     ++(*did_fit ? summary.fitted : summary.failed);
@@ -121,9 +109,8 @@ std::optional<RowComparison> compare_row(const CsvTable& table, std::size_t row,
   const std::vector<Prediction>& predictions = validation.rows[row].predictions;
   for (const MeasuredColumn& candidate : validation.reader->measured) {
     if (!column.empty() && candidate.name != column) continue;
-    const auto prediction = std::find_if(predictions.begin(), predictions.end(),
-                                         [&](const Prediction& p) { return p.column == candidate.name; });
-    const auto index = column_of(table, candidate.name);
+    const auto prediction = std::ranges::find(predictions, candidate.name, &Prediction::column);
+    const auto index = table.column(candidate.name);
     if (prediction == predictions.end() || !index) continue;
     const std::optional<double> measured = number_in(table.rows[row][*index]);
     if (!measured || !(*measured > 0)) continue;
@@ -145,8 +132,7 @@ CsvTable with_predictions(const CsvTable& table, const Validation& validation) {
   for (std::size_t i = 0; i < out.rows.size(); ++i) {
     const ValidatedRow& row = validation.rows[i];
     for (const MeasuredColumn& column : measured) {
-      const auto found = std::find_if(row.predictions.begin(), row.predictions.end(),
-                                      [&](const Prediction& p) { return p.column == column.name; });
+      const auto found = std::ranges::find(row.predictions, column.name, &Prediction::column);
       const bool any = found != row.predictions.end();
       const bool number = any && found->words.empty();
       out.rows[i].push_back(number ? number_text(found->value) : any ? std::string(found->words) : "");
@@ -164,7 +150,7 @@ std::vector<ErrorSummary> summarize(const CsvTable& table, const Validation& val
   std::map<std::pair<std::string, std::string>, std::size_t> index;
   const std::string_view source_column = validation.reader ? validation.reader->source : "source";
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    const std::string source = cell_of(table, i, source_column), name = cell_of(table, i, "gpu");
+    const std::string source(table.cell(i, source_column)), name(table.cell(i, "gpu"));
     const std::string gpu = hardware_preset_of(name).value_or(name);
     const auto [at, added] = index.try_emplace({source, gpu}, groups.size());
     if (added) {

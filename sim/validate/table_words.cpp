@@ -61,9 +61,8 @@ Names names_of(std::span<const std::string> texts) {
 }
 
 bool is_named(const Names& names, std::string_view cell) {
-  return std::any_of(names.begin(), names.end(), [&](const std::vector<std::string>& words) {
-    return std::all_of(words.begin(), words.end(),
-                       [&](const std::string& word) { return cell.find(word) != cell.npos; });
+  return std::ranges::any_of(names, [&](const std::vector<std::string>& words) {
+    return std::ranges::all_of(words, [&](const std::string& word) { return cell.find(word) != cell.npos; });
   });
 }
 

@@ -25,18 +25,11 @@ sim::CsvTable read_table(const std::filesystem::path& file) {
   return sim::comparable_table(sim::csv_from_text(*text, file.string()), file.string());
 }
 
-std::string cell(const sim::CsvTable& table, std::size_t row, std::string_view column) {
-  const auto found = std::find(table.header.begin(), table.header.end(), column);
-  return found == table.header.end()
-             ? ""
-             : table.rows[row][static_cast<std::size_t>(found - table.header.begin())];
-}
-
 // The points of every measured column, and whose they are.
 void collect(ValidatedTable& t) {
   for (std::size_t row = 0; row < t.table.rows.size(); ++row) {
-    const std::string device = cell(t.table, row, "gpu");
-    t.row_source.push_back(index_in(t.sources, cell(t.table, row, t.validation.reader->source)));
+    const std::string device(t.table.cell(row, "gpu"));
+    t.row_source.push_back(index_in(t.sources, std::string(t.table.cell(row, t.validation.reader->source))));
     t.row_gpu.push_back(index_in(t.gpus, sim::hardware_preset_of(device).value_or(device)));
   }
   for (const sim::MeasuredColumn& column : t.validation.reader->measured) {
