@@ -33,8 +33,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::vector<std::string> texts_in(const JsonObject& object, std::string_view key, const Json& value) {
-  const bool all_texts = value.is_array() &&
-                         std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); });
+  const bool all_texts =
+      value.is_array() && std::ranges::all_of(value, [](const Json& v) { return v.is_string(); });
   if (!all_texts) object.fail(key, "must be an array of words");
   return value.get<std::vector<std::string>>();
 }
@@ -181,7 +181,7 @@ std::optional<double> JsonObject::quantity(std::string_view stem, std::span<cons
 
 void JsonObject::finish() const {
   for (const auto& [key, value] : json_.items()) {
-    if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
+    if (std::ranges::find(asked_, key) != asked_.end()) continue;
     std::string hint;
     if (const auto near = nearest(key, asked_); !near.empty())
       hint = "; did you mean \"" + near.front() + "\"?";
@@ -206,8 +206,7 @@ std::vector<std::string> nearest(std::string_view typed, const std::vector<std::
     if (part || distance <= std::max<std::size_t>(2, candidate.size() / 3))
       scored.emplace_back(distance, candidate);
   }
-  std::stable_sort(scored.begin(), scored.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(scored, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;
   for (auto& [distance, candidate] : scored) names.push_back(std::move(candidate));
   return names;

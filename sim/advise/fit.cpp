@@ -77,11 +77,8 @@ std::vector<FitChange> changes_that_fit(const Scenario& scenario, const Calibrat
     c.fits = c.peak <= c.scenario.hardware.memory;
     fitting.push_back(std::move(c));
   }
-  std::stable_sort(fitting.begin(), fitting.end(), [](const FitChange& a, const FitChange& b) {
-    const auto key = [](const FitChange& c) {
-      return std::make_tuple(!c.fits, c.fits ? c.step.value : 0.0, c.peak.value);
-    };
-    return key(a) < key(b);
+  std::ranges::stable_sort(fitting, {}, [](const FitChange& c) {
+    return std::make_tuple(!c.fits, c.fits ? c.step.value : 0.0, c.peak.value);
   });
   return fitting;
 }

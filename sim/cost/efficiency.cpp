@@ -60,8 +60,7 @@ constexpr double kKernelError = 0.46;
 double flash_efficiency(std::int64_t length) {
   const double x = static_cast<double>(length);
   if (x <= kFlash.front().length) return kFlash.front().efficiency;
-  const auto above =
-      std::find_if(kFlash.begin(), kFlash.end(), [&](const LengthEfficiency& e) { return e.length >= x; });
+  const auto above = std::ranges::find_if(kFlash, [&](const LengthEfficiency& e) { return e.length >= x; });
   if (above == kFlash.end()) return kFlash.back().efficiency;
   const LengthEfficiency& below = *(above - 1);
   const double t = std::log(x / below.length) / std::log(above->length / below.length);

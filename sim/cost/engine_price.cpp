@@ -221,18 +221,18 @@ class EngineKernel {
   }
 
   const Operation* attention_of_layer() const {
-    const auto found = std::find_if(block_.operations.begin(), block_.operations.end(),
-                                    [](const Operation& op) { return is_attention(op.kind); });
+    const auto found =
+        std::ranges::find_if(block_.operations, [](const Operation& op) { return is_attention(op.kind); });
     return found == block_.operations.end() ? nullptr : &*found;
   }
   double small_operations() const {
-    return static_cast<double>(
-        std::count_if(block_.operations.begin(), block_.operations.end(),
-                      [](const Operation& op) { return cost_kind(op.kind) == CostKind::small_kernels; }));
+    return static_cast<double>(std::ranges::count_if(block_.operations, [](const Operation& op) {
+      return cost_kind(op.kind) == CostKind::small_kernels;
+    }));
   }
   bool has_experts() const {
-    return std::any_of(block_.operations.begin(), block_.operations.end(),
-                       [](const Operation& op) { return op.kind == OpKind::route; });
+    return std::ranges::any_of(block_.operations,
+                               [](const Operation& op) { return op.kind == OpKind::route; });
   }
 
   static constexpr double kBytesOfLogit = 4;

@@ -106,8 +106,7 @@ std::vector<FittedRows> tables_of(const std::string& hardware, const KernelSampl
   std::vector<FittedRows> tables;
   if (named.empty()) return tables;
   for (FittedRows& fit : published_fits(hardware))
-    if (std::any_of(named.begin(), named.end(),
-                    [&](const std::string& one) { return fit.what.starts_with(one); }))
+    if (std::ranges::any_of(named, [&](const std::string& one) { return fit.what.starts_with(one); }))
       tables.push_back(std::move(fit));
   return tables;
 }
@@ -206,10 +205,9 @@ std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::
     for (const KernelSample& sample : calibration->samples)
       if (sample.kind == trace.shape.kind && sample.dtype == trace.shape.dtype)
         trace.nearest.push_back(&sample);
-    std::stable_sort(trace.nearest.begin(), trace.nearest.end(),
-                     [&](const KernelSample* a, const KernelSample* b) {
-                       return distance(*a, trace.shape) < distance(*b, trace.shape);
-                     });
+    std::ranges::stable_sort(trace.nearest, [&](const KernelSample* a, const KernelSample* b) {
+      return distance(*a, trace.shape) < distance(*b, trace.shape);
+    });
     if (trace.nearest.size() > PriceTrace::kNearest) trace.nearest.resize(PriceTrace::kNearest);
   }
   if (calibration && calibration->gpu) trace.tables = tables_of(hardware.name, trace.shape, collective);

@@ -142,7 +142,7 @@ std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& h
   const auto may_be_fused = [&](const Block& block, std::size_t i) {
     return may_have_one_kernel(plan, block.operations[i], block.operations[i + 1]);
   };
-  const bool any = std::any_of(plan.blocks.begin(), plan.blocks.end(), [&](const Block& block) {
+  const bool any = std::ranges::any_of(plan.blocks, [&](const Block& block) {
     for (std::size_t i = 0; i + 1 < block.operations.size(); ++i)
       if (may_be_fused(block, i)) return true;
     return false;

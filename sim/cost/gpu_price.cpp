@@ -55,7 +55,7 @@ MeasuredTime part_of(const MeasuredTime& time, double share) {
 }
 
 bool is_tabulated(const GpuCalibration& gpu, MeasuredKernel kernel, std::string_view software) {
-  return std::any_of(gpu.kernels.begin(), gpu.kernels.end(), [&](const KernelTable& table) {
+  return std::ranges::any_of(gpu.kernels, [&](const KernelTable& table) {
     return table.kernel == kernel && table.software == software;
   });
 }

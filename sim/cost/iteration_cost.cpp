@@ -84,7 +84,7 @@ void take_at_least(Node& node, const CostBreakdown& below) {
 }  // namespace
 
 EngineRows::Sum& EngineRows::sum(std::string_view id, OpKind kind, double count, const Price& all) {
-  auto at = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& s) { return s.row.id == id; });
+  auto at = std::ranges::find_if(sums_, [&](const Sum& s) { return s.row.id == id; });
   if (at == sums_.end()) {
     at = sums_.emplace(sums_.end());
     at->row.id = id;
@@ -140,8 +140,7 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
       layers_(static_cast<double>(scenario.model.num_hidden_layers)) {
   for (std::size_t l = 0; l < generation_->prefill.size(); ++l) {
     const BlockId prompt = generation_->prefill[l];
-    auto kind =
-        std::find_if(kinds_.begin(), kinds_.end(), [&](const LayersOfKind& k) { return k.prompt == prompt; });
+    auto kind = std::ranges::find_if(kinds_, [&](const LayersOfKind& k) { return k.prompt == prompt; });
     if (kind == kinds_.end()) kind = kinds_.insert(kind, {prompt, generation_->decode[l], 0});
     kind->share += 1 / layers_;
   }

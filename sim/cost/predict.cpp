@@ -150,8 +150,7 @@ void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numb
   }
   std::vector<std::size_t> order(rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return rows[a].start < rows[b].start; });
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return rows[i].start; });
   for (const std::size_t i : order) all.push_back(std::move(rows[i]));
 }
 
@@ -174,8 +173,7 @@ struct MemoryOfStages {
 
 MemoryOfStages plan_memory_of_stages(const Plan& plan) {
   MemoryOfStages of_stages;
-  const bool offloads =
-      std::any_of(plan.buffers.begin(), plan.buffers.end(), [](const Buffer& b) { return b.on_host; });
+  const bool offloads = std::ranges::any_of(plan.buffers, [](const Buffer& b) { return b.on_host; });
   const bool lists = looks_at_instances(plan.scenario.implementation.memory);
   // Ranks of this machine's processor place their buffers as its run does.
   const bool placed = plan.ranks == 1 || plan.scenario.hardware.is_cpu;

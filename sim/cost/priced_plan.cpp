@@ -20,9 +20,9 @@ bool depends_on_length(OpKind kind) {
     std::array<bool, kOpKinds> depends{};
     for (std::size_t i = 0; i < kOpKinds; ++i) {
       const KindInfo& k = kKinds[i];
-      depends[i] = depends_on_length(k.arithmetic.flops) || depends_on_length(k.arithmetic.model_flops) ||
-                   std::any_of(k.operands.begin(), k.operands.end(),
-                               [](const OperandInfo& o) { return depends_on_length(o.touched); });
+      depends[i] =
+          depends_on_length(k.arithmetic.flops) || depends_on_length(k.arithmetic.model_flops) ||
+          std::ranges::any_of(k.operands, [](const OperandInfo& o) { return depends_on_length(o.touched); });
     }
     return depends;
   }();
@@ -33,16 +33,15 @@ bool needs_length(const Plan& plan, const Operation& op) {
   const auto uses_length = [](const Extent& e) { return e.kv_length > 0; };
   return depends_on_length(op.kind) || op.whole_sequence || uses_length(op.dims.rows) ||
          uses_length(op.dims.cols) || uses_length(op.dims.inner) ||
-         std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
+         std::ranges::any_of(op.operands, [&](const Operand& o) {
            if (o.buffer == kNoBuffer) return false;
-           const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;
-           return std::any_of(shape.begin(), shape.end(), uses_length);
+           const auto& shape = plan.buffer(o.buffer).shape;
+           return std::ranges::any_of(shape, uses_length);
          });
 }
 
 bool accumulates(const Operation& op) {
-  return std::any_of(op.operands.begin(), op.operands.end(),
-                     [](const Operand& o) { return o.access == Access::accumulate; });
+  return std::ranges::any_of(op.operands, [](const Operand& o) { return o.access == Access::accumulate; });
 }
 
 // A step or a token comes back to the same weights after touching all that is live. Only samples that were
@@ -117,7 +116,7 @@ void BlockPricer::add_new_blocks() {
   for (std::size_t b = of_length_.size(); b < plan_.blocks.size(); ++b) {
     std::unique_ptr<OfLength>& of_block = of_length_.emplace_back();
     const std::vector<Operation>& operations = plan_.blocks[b].operations;
-    accumulates_.push_back(std::any_of(operations.begin(), operations.end(), accumulates));
+    accumulates_.push_back(std::ranges::any_of(operations, accumulates));
     for (std::size_t i = 0; i < operations.size(); ++i) {
       bool needs = needs_length(plan_, operations[i]);
       for (std::size_t j = i; !needs && is_pair(b, j); ++j) needs = needs_length(plan_, operations[j + 1]);

@@ -35,7 +35,7 @@ TableShift shift_of(std::string what, std::string software, std::vector<double> 
   if (ratios.empty()) return shift;
   // A table twice too fast is as far off as one twice too slow.
   for (double& ratio : ratios) ratio = std::log(ratio);
-  std::sort(ratios.begin(), ratios.end());
+  std::ranges::sort(ratios);
   std::vector<double> before, held_out;
   for (std::size_t i = 0; i < ratios.size(); ++i) {
     before.push_back(std::abs(std::expm1(-ratios[i])));

@@ -87,8 +87,8 @@ bool is_layer_block(const Block& block, BlockPass pass) {
 }
 
 double own_operations(const Block& block) {
-  return static_cast<double>(std::count_if(block.operations.begin(), block.operations.end(),
-                                           [](const Operation& op) { return !is_collective(op.kind); }));
+  return static_cast<double>(
+      std::ranges::count_if(block.operations, [](const Operation& op) { return !is_collective(op.kind); }));
 }
 
 // Kernels that one operation of a pass stands for: the layer's own count over that of the plan.
@@ -98,8 +98,8 @@ double launches_an_operation(const Plan& plan, const Block& block) {
   const int launched = backward ? kernels.launches_backward : kernels.launches_forward;
   if (launched == 0 || block.pass == BlockPass::none) return 1;
   const BlockPass like = backward ? BlockPass::backward : BlockPass::forward;
-  const auto layer = std::find_if(plan.blocks.begin(), plan.blocks.end(),
-                                  [&](const Block& b) { return is_layer_block(b, like); });
+  const auto layer =
+      std::ranges::find_if(plan.blocks, [&](const Block& b) { return is_layer_block(b, like); });
   return layer == plan.blocks.end() ? 1 : std::max(1.0, launched / own_operations(*layer));
 }
 

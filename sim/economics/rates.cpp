@@ -51,7 +51,7 @@ const HourlyPrice* EconomicRates::price_of(std::string_view hardware) const {
 }
 
 const Site* EconomicRates::site(std::string_view name) const {
-  const auto found = std::find_if(sites.begin(), sites.end(), [&](const Site& s) { return s.name == name; });
+  const auto found = std::ranges::find(sites, name, &Site::name);
   return found == sites.end() ? nullptr : &*found;
 }
 

@@ -92,7 +92,7 @@ std::vector<LayerKind> layer_kinds(const Scenario& scenario) {
   std::vector<LayerKind> kinds;
   for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l) {
     const LayerKind kind = kind_of_layer(scenario, l);
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+    if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
   }
   return kinds;
 }
@@ -100,7 +100,7 @@ std::vector<LayerKind> layer_kinds(const Scenario& scenario) {
 std::vector<Unit> layer_units(const Scenario& scenario) {
   std::vector<Unit> units;
   for (const LayerKind& kind : layer_kinds(scenario))
-    if (std::find(units.begin(), units.end(), kind.unit()) == units.end()) units.push_back(kind.unit());
+    if (std::ranges::find(units, kind.unit()) == units.end()) units.push_back(kind.unit());
   return units;
 }
 
@@ -189,9 +189,8 @@ BufferId PlanBuilder::add_input(std::string_view name, DType dtype, const Shape&
 namespace {
 
 bool replace(Operand& o, const std::vector<PlanBuilder::Replacement>& replacements) {
-  const auto r = std::find_if(replacements.begin(), replacements.end(), [&](const auto& x) {
-    return x.buffer == o.buffer && x.layer_offset == o.layer_offset;
-  });
+  const auto r = std::ranges::find_if(
+      replacements, [&](const auto& x) { return x.buffer == o.buffer && x.layer_offset == o.layer_offset; });
   if (r == replacements.end()) return false;
   o.buffer = r->by;
   o.layer_offset = r->by_layer_offset;

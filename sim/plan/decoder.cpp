@@ -183,7 +183,7 @@ Operation gather_kv(const PlanBuilder& b, Phase pass, BufferId all, BufferId own
 }
 
 bool any_of(const std::vector<LayerKind>& kinds, bool (LayerKind::*is)() const) {
-  return std::any_of(kinds.begin(), kinds.end(), [&](const LayerKind& k) { return (k.*is)(); });
+  return std::ranges::any_of(kinds, [&](const LayerKind& k) { return (k.*is)(); });
 }
 
 void add_results_of_attention(PlanBuilder& b, const std::string& block, AddBuffer add, bool statistics,
@@ -221,8 +221,7 @@ void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer
     r.mlp_norm =
         m.shared_norm ? r.attention_norm : add_norm_result(b, block, "layer.mlp_norm", add, statistics);
   const auto any = [&](bool experts) {
-    return std::any_of(kinds.begin(), kinds.end(),
-                       [&](LayerKind k) { return k.feeds_forward() && k.experts == experts; });
+    return std::ranges::any_of(kinds, [&](LayerKind k) { return k.feeds_forward() && k.experts == experts; });
   };
   if (any(false)) {
     r.mlp_up = add(b, block, mlp_up_id(m), stored, {kRows, m.mlp_up_size()});
@@ -431,8 +430,7 @@ LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuff
   if (any_of(kinds, &LayerKind::attends)) r = add_attention_core(b, block, add);
   add_results_of_products(b, block, add, true, kinds, r);
   const Shape shape{b.stream_rows(), b.model().hidden_size};
-  const bool any_whole =
-      std::any_of(kinds.begin(), kinds.end(), [](LayerKind k) { return k.sort == LayerSort::whole; });
+  const bool any_whole = std::ranges::any_of(kinds, [](LayerKind k) { return k.sort == LayerSort::whole; });
   if (any_whole) r.middle = add(b, block, "residual_mid", b.types().stored, shape);
   if (uses_dropout(b.scenario())) {
     r.attention_dropout_mask = add(b, block, "layer.attention.output_dropout_mask", DType::int8, shape);

@@ -6,7 +6,7 @@ namespace sim {
 
 std::vector<Operation> without_unread_end(const PlanBuilder& builder, std::vector<Operation> operations) {
   const auto leaves_something = [&](const Operation& op) {
-    return std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
+    return std::ranges::any_of(op.operands, [&](const Operand& o) {
       return o.buffer != kNoBuffer && o.access != Access::read &&
              builder.buffer(o.buffer).buffer_class != BufferClass::scratch;
     });

@@ -59,12 +59,11 @@ void add_tensor(Plan& plan, const ExtraTensor& t) {
   const std::vector<Place> made = places_of(plan, t.from), needed = places_of(plan, t.to);
   if (made.empty() || shape.back().factor == 0) return;
   const auto in_block = [](const std::vector<Place>& places, std::size_t block) -> std::optional<Place> {
-    const auto found =
-        std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.block == block; });
+    const auto found = std::ranges::find_if(places, [&](const Place& p) { return p.block == block; });
     if (found == places.end()) return std::nullopt;
     return *found;
   };
-  const bool temporary = needed.empty() || std::any_of(needed.begin(), needed.end(), [&](const Place& p) {
+  const bool temporary = needed.empty() || std::ranges::any_of(needed, [&](const Place& p) {
                            return in_block(made, p.block).has_value();
                          });
   // What is recomputed is kept from then on: by blocks of the last pass that makes it, of each kind of layers

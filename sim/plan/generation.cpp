@@ -255,7 +255,7 @@ GenerationPlan make_generation_blocks(const Scenario& scenario) {
     std::vector<BlockId> of_kind, of_layer;
     for (const LayerKind kind : kinds) of_kind.push_back(b.add(layer(b, parameters, buffers, kind, decodes)));
     for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
-      const auto at = std::find(kinds.begin(), kinds.end(), kind_of_layer(scenario, l)) - kinds.begin();
+      const auto at = std::ranges::find(kinds, kind_of_layer(scenario, l)) - kinds.begin();
       of_layer.push_back(of_kind[static_cast<std::size_t>(at)]);
     }
     return of_layer;

@@ -87,7 +87,7 @@ LifeGroups::LifeGroups(const Plan& plan, const BlockUses& uses)
   std::map<std::tuple<Places, Lifetime, bool, bool>, std::int32_t> known;
   for (std::size_t buffer = 0; buffer < used.size(); ++buffer) {
     if (used[buffer].empty()) continue;
-    std::sort(used[buffer].begin(), used[buffer].end(), [](const auto& a, const auto& b) {
+    std::ranges::sort(used[buffer], [](const auto& a, const auto& b) {
       return std::tie(a.first, a.second.layer_offset) < std::tie(b.first, b.second.layer_offset);
     });
     Places places;

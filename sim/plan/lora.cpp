@@ -26,9 +26,8 @@ constexpr std::array<Target, 7> kTargets{{{"query", "attention"},
                                           {"down", "mlp"}}};
 
 bool is_target(const Workload& w, std::string_view word) {
-  const auto target =
-      std::find_if(kTargets.begin(), kTargets.end(), [&](const Target& t) { return t.word == word; });
-  return std::any_of(w.lora_targets.begin(), w.lora_targets.end(), [&](const std::string& named) {
+  const auto target = std::ranges::find(kTargets, word, &Target::word);
+  return std::ranges::any_of(w.lora_targets, [&](const std::string& named) {
     return named == word || named == kAll || named == target->group;
   });
 }
@@ -138,7 +137,7 @@ std::vector<Operation> that_lead_to_gradients(const PlanBuilder& b, std::vector<
   std::set<BufferId> read{wanted};
   std::vector<Operation> kept_ops;
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-    const bool leads = std::any_of(op->operands.begin(), op->operands.end(), [&](const Operand& o) {
+    const bool leads = std::ranges::any_of(op->operands, [&](const Operand& o) {
       return o.buffer != kNoBuffer && o.access != Access::read &&
              (b.buffer(o.buffer).buffer_class == BufferClass::gradient ||
               read.contains(storage(b, o.buffer)));
@@ -148,7 +147,7 @@ std::vector<Operation> that_lead_to_gradients(const PlanBuilder& b, std::vector<
       if (o.buffer != kNoBuffer && o.access != Access::write) read.insert(storage(b, o.buffer));
     kept_ops.push_back(std::move(*op));
   }
-  std::reverse(kept_ops.begin(), kept_ops.end());
+  std::ranges::reverse(kept_ops);
   return kept_ops;
 }
 

@@ -121,7 +121,7 @@ double value(const Product& product, const Operation& op, const Variables& v) {
 }
 
 bool depends_on_length(const Product& product) {
-  return std::any_of(product.begin(), product.end(), [](Measure m) {
+  return std::ranges::any_of(product, [](Measure m) {
     return m == Measure::kv_length || m == Measure::pairs || m == Measure::seen_keys ||
            m == Measure::cached_tokens;
   });

@@ -1,7 +1,7 @@
 #include "sim/plan/memory.h"
 
 #include <algorithm>
-#include <limits>
+#include <functional>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -32,20 +32,20 @@ std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Pr
                                                       const BlockUses& uses) {
   std::vector<bool> block_works_on_micro_batch;
   for (const auto& block : uses)
-    block_works_on_micro_batch.push_back(std::any_of(
-        block.begin(), block.end(), [&](const BlockUse& u) { return is_shared(plan.buffers[u.buffer]); }));
+    block_works_on_micro_batch.push_back(
+        std::ranges::any_of(block, [&](const BlockUse& u) { return is_shared(plan.buffers[u.buffer]); }));
   const auto works_on_micro_batch = [&](const Action& a) {
     return block_works_on_micro_batch[static_cast<std::size_t>(a.block)];
   };
   const auto outlives_micro_batch = [&](const Action& a) {
     const auto& block = uses[static_cast<std::size_t>(a.block)];
-    return std::any_of(block.begin(), block.end(), [&](const BlockUse& u) {
+    return std::ranges::any_of(block, [&](const BlockUse& u) {
       const Buffer& b = plan.buffers[u.buffer];
       return b.lifetime != Lifetime::plan && !is_scratch(b) && !b.per_micro_batch;
     });
   };
   const std::vector<Action>& actions = program.actions;
-  const auto begin = std::find_if(actions.begin(), actions.end(), works_on_micro_batch);
+  const auto begin = std::ranges::find_if(actions, works_on_micro_batch);
   if (begin == actions.end() || begin->micro_batch != 0) return std::nullopt;
   const auto period_end = std::find_if(
       begin, actions.end(), [&](const Action& a) { return a.micro_batch != 0 || !works_on_micro_batch(a); });
@@ -84,8 +84,7 @@ class LargestSizes {
     };
     for (const Action& a : program.actions) {
       auto& l = largest[static_cast<std::size_t>(a.block)];
-      if (std::any_of(l.begin(), l.end(), [&](const Variables& v) { return within(a.variables, v); }))
-        continue;
+      if (std::ranges::any_of(l, [&](const Variables& v) { return within(a.variables, v); })) continue;
       std::erase_if(l, [&](const Variables& v) { return within(v, a.variables); });
       l.push_back(a.variables);
     }
@@ -166,7 +165,7 @@ void sweep(const Plan& plan, const BlockUses& uses, const MemoryPlan& memory, bo
 
   std::vector<OpTime> largest_scratch;  // index of an operation of each block
   for (const std::vector<Bytes>& of_block : scratch)
-    largest_scratch.push_back(std::max_element(of_block.begin(), of_block.end()) - of_block.begin());
+    largest_scratch.push_back(std::ranges::max_element(of_block) - of_block.begin());
 
   const auto scratch_class = static_cast<std::size_t>(BufferClass::scratch);
   const Repetition& r = memory.micro_batches;
@@ -425,8 +424,7 @@ std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTi
     live.back().bytes += aligned(i.bytes);
     ++live.back().instances;
   }
-  std::stable_sort(live.begin(), live.end(),
-                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(live, std::greater<>{}, &LiveBuffer::bytes);
   return live;
 }
 

@@ -25,8 +25,7 @@ std::set<BufferId> kept_buffers(const PlanBuilder& b, const std::vector<BlockId>
         if (o.buffer == kNoBuffer || o.layer_offset != 0) continue;
         const Buffer& buffer = b.buffer(storage(b, o.buffer));
         const bool kept = buffer.buffer_class == BufferClass::activation && buffer.per_layer;
-        if (kept && std::find(ways.begin(), ways.end(), o.access) != ways.end())
-          found.insert(storage(b, o.buffer));
+        if (kept && std::ranges::find(ways, o.access) != ways.end()) found.insert(storage(b, o.buffer));
       }
   return found;
 }
@@ -78,8 +77,8 @@ void offload_activations(PlanBuilder& b, const std::string& name, BufferId resid
       for (const Operand& o : op.operands)
         if (o.buffer != kNoBuffer && b.buffer(o.buffer).view_of != kNoBuffer) views.insert(o.buffer);
   for (const BufferId view : views) {
-    const auto of_kept = std::find_if(replacements.begin(), replacements.end(),
-                                      [&](const auto& r) { return r.buffer == b.buffer(view).view_of; });
+    const auto of_kept =
+        std::ranges::find_if(replacements, [&](const auto& r) { return r.buffer == b.buffer(view).view_of; });
     if (of_kept == replacements.end()) continue;
     Buffer rows = b.buffer(view);
     rows.name = "fetched." + rows.name;

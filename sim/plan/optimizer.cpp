@@ -149,7 +149,7 @@ std::vector<Operation> optimizer_operations(PlanBuilder& b, const std::string& b
   // One operation for the tensors that decay and one for those that do not.
   for (const bool decay : {true, false}) {
     const auto is_updated = [&](const Tensor& t) { return t.decay == decay && !is_orthogonal(b, t); };
-    if (std::none_of(unit.begin(), unit.end(), is_updated)) continue;
+    if (std::ranges::none_of(unit, is_updated)) continue;
     Operation& op = ops.emplace_back(
         Operation{.id = "optimizer." + std::string(name(kind)) + (decay ? ".decay" : ".no_decay"),
                   .kind = kind,

@@ -32,7 +32,7 @@ Bytes pack(std::vector<PackItem>& items, const GroupTimes& group_times) {
       order.push_back(&i);
     }
   }
-  std::stable_sort(order.begin(), order.end(), [](const PackItem* a, const PackItem* b) {
+  std::ranges::stable_sort(order, [](const PackItem* a, const PackItem* b) {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->last - a->first > b->last - b->first;
   });
   Bytes top = bottom;

@@ -516,7 +516,7 @@ void add_state_space_parameters(ParameterWriter& w, const Model& m, DecoderParam
 void add_layer_parameters(ParameterWriter& w, const Model& m, const std::vector<Unit>& units,
                           bool divides_key_values, DecoderParameters& p) {
   const auto any = [&](bool UnitParts::*part) {
-    return std::any_of(units.begin(), units.end(), [&](Unit unit) { return parts_of(unit).*part; });
+    return std::ranges::any_of(units, [&](Unit unit) { return parts_of(unit).*part; });
   };
   if (any(&UnitParts::attention)) add_attention_parameters(w, m, divides_key_values, p);
   if (any(&UnitParts::state_space)) add_state_space_parameters(w, m, p);

@@ -24,11 +24,11 @@ Pieces pieces_of(const Scenario& s, const std::vector<LayerKind>& kinds) {
     const LayerRange range = layers_of(s, p);
     for (std::int32_t l = range.first; l < range.last; ++l) {
       const LayerKind kind = kind_of_layer(s, l);
-      const auto at = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+      const auto at = static_cast<std::size_t>(std::ranges::find(kinds, kind) - kinds.begin());
       if (piece.runs.empty() || piece.runs.back().kind != at) piece.runs.push_back({at, kind.unit(), 0});
       ++piece.runs.back().layers;
     }
-    const auto same = std::find(pieces.distinct.begin(), pieces.distinct.end(), piece);
+    const auto same = std::ranges::find(pieces.distinct, piece);
     pieces.of_piece.push_back(static_cast<std::size_t>(same - pieces.distinct.begin()));
     if (same == pieces.distinct.end()) pieces.distinct.push_back(piece);
   }

@@ -37,8 +37,8 @@ std::string rank_order_problem(const std::string& order) {
   std::vector<std::string_view> axes;
   each_axis(order, [&](std::string_view axis) { axes.push_back(axis); });
   std::vector<std::string_view> known(kAxes.begin(), kAxes.end());
-  std::sort(axes.begin(), axes.end());
-  std::sort(known.begin(), known.end());
+  std::ranges::sort(axes);
+  std::ranges::sort(known);
   if (axes == known) return {};
   return "must name tp, cp, ep, dp and pp once each, as in " + std::string(kDefaultRankOrder) +
          ", but is \"" + order + "\"";

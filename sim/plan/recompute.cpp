@@ -53,8 +53,8 @@ constexpr std::array<PrefixWord, 33> kPrefixes{{
 }  // namespace
 
 std::string_view recompute_word_of(std::string_view id) {
-  const auto fits = std::find_if(kPrefixes.begin(), kPrefixes.end(),
-                                 [&](const PrefixWord& p) { return id.starts_with(p.prefix); });
+  const auto fits =
+      std::ranges::find_if(kPrefixes, [&](const PrefixWord& p) { return id.starts_with(p.prefix); });
   return fits == kPrefixes.end() ? std::string_view{} : fits->word;
 }
 
@@ -68,8 +68,7 @@ bool recomputes(const Strategy& s, std::string_view word) {
     case Recompute::sqrt:
       return true;
     case Recompute::operations:
-      return std::find(s.recompute_operations.begin(), s.recompute_operations.end(), word) !=
-             s.recompute_operations.end();
+      return std::ranges::find(s.recompute_operations, word) != s.recompute_operations.end();
   }
   return false;
 }
@@ -95,7 +94,7 @@ std::vector<RecomputePlace> recompute_places(const Scenario& s) {
     const LayerRange range = layers_of(s, piece);
     for (std::int32_t l = range.first; l < range.last; ++l) {
       const RecomputePlace place = recompute_place(s.strategy, l, range.first, range.last);
-      if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+      if (std::ranges::find(places, place) == places.end()) places.push_back(place);
     }
   }
   return places;

@@ -53,8 +53,7 @@ static_assert(std::ranges::equal(kSchedules, kScheduleNames, {}, &ScheduleTraits
               "what a strategy may name (scenario/fields.h) are these rows, in their order");
 
 const ScheduleTraits* find_schedule(std::string_view name) {
-  const auto row = std::find_if(kSchedules.begin(), kSchedules.end(),
-                                [&](const ScheduleTraits& s) { return s.name == name; });
+  const auto row = std::ranges::find(kSchedules, name, &ScheduleTraits::name);
   return row == kSchedules.end() ? nullptr : &*row;
 }
 
@@ -67,9 +66,8 @@ const ScheduleTraits& traits_of_schedule(std::string_view name) {
 
 std::string_view plainest_schedule(Placement placement, bool pairs) {
   if (placement == Placement::loop && !pairs) return kPlainSchedule;
-  const auto row = std::find_if(kSchedules.begin(), kSchedules.end(), [&](const ScheduleTraits& s) {
-    return s.placement == placement && s.pairs == pairs;
-  });
+  const auto row = std::ranges::find_if(
+      kSchedules, [&](const ScheduleTraits& s) { return s.placement == placement && s.pairs == pairs; });
   return row == kSchedules.end() ? kPlainSchedule : row->name;
 }
 

@@ -81,7 +81,7 @@ class StageWriter {
   }
   const LayerBlocks& layer_blocks(std::int32_t layer) const {
     const LayerKind kind = kind_of_layer(scenario_, layer);
-    const auto at = std::find(blocks_.kinds.begin(), blocks_.kinds.end(), kind) - blocks_.kinds.begin();
+    const auto at = std::ranges::find(blocks_.kinds, kind) - blocks_.kinds.begin();
     return blocks_.layers[static_cast<std::size_t>(at)];
   }
 

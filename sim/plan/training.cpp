@@ -602,7 +602,7 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, c
   std::vector<Operation> ops;
   for (const Part& part :
        {Part{"", false, false}, Part{".replicated", true, false}, Part{".experts", false, true}}) {
-    if (std::none_of(unit.begin(), unit.end(), [&](const Tensor& t) { return is_of(t, part); })) continue;
+    if (std::ranges::none_of(unit, [&](const Tensor& t) { return is_of(t, part); })) continue;
     Operation& op = ops.emplace_back(operation(id + part.suffix, OpKind::squared_norm, DType::fp32, {}, {}));
     op.operands.reserve(1 + unit.size());
     op.operands.push_back(updates(norm));

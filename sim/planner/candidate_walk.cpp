@@ -305,7 +305,7 @@ class CandidateWalk::Layout {
 
   template <class Predicate>
   bool any_of(const AlikeStates& states, std::int64_t row, Predicate is) const {
-    return std::any_of(states.choices.begin(), states.choices.end(), [&](std::size_t choice) {
+    return std::ranges::any_of(states.choices, [&](std::size_t choice) {
       const std::int64_t index = row + static_cast<std::int64_t>(choice);
       return in_range(index) && is(index);
     });

@@ -19,6 +19,10 @@ auto order_by(Objective objective) {
   };
 }
 
+double time_of(const Candidate& c) {
+  return cost(c, Objective::time);
+}
+
 bool no_worse(const Candidate& a, const Candidate& b) {
   for (int o = 0; o < kObjectives; ++o)
     if (cost(a, static_cast<Objective>(o)) > cost(b, static_cast<Objective>(o))) return false;
@@ -53,12 +57,9 @@ void cut_best(std::vector<Candidate>& best, Objective objective, std::size_t mos
 }
 
 void cut_front(std::vector<Candidate>& front) {
-  std::sort(front.begin(), front.end(), [](const Candidate& a, const Candidate& b) {
-    const auto key = [](const Candidate& c) {
-      return std::make_tuple(cost(c, Objective::time), c.memory.value, cost(c, Objective::money),
-                             cost(c, Objective::energy), c.index);
-    };
-    return key(a) < key(b);
+  std::ranges::sort(front, {}, [](const Candidate& c) {
+    return std::make_tuple(cost(c, Objective::time), c.memory.value, cost(c, Objective::money),
+                           cost(c, Objective::energy), c.index);
   });
   std::vector<Candidate> kept;
   for (Candidate& c : front) {
@@ -69,29 +70,20 @@ void cut_front(std::vector<Candidate>& front) {
   front = std::move(kept);
 }
 
-namespace {
-
-bool earlier(const Candidate& a, const Candidate& b) {
-  return a.index < b.index;
-}
-
-}  // namespace
-
 void cut_points(std::vector<Candidate>& points, std::size_t most) {
   if (points.size() > most) {
-    std::nth_element(
-        points.begin(), points.begin() + static_cast<std::ptrdiff_t>(most), points.end(),
-        [](const Candidate& a, const Candidate& b) { return hash_of(a.index) < hash_of(b.index); });
+    std::ranges::nth_element(points, points.begin() + static_cast<std::ptrdiff_t>(most), {},
+                             [](const Candidate& c) { return hash_of(c.index); });
     points.resize(most);
   }
-  std::sort(points.begin(), points.end(), earlier);
+  std::ranges::sort(points, {}, &Candidate::index);
 }
 
 void join_points(std::vector<Candidate>& into, const std::vector<Candidate>& other, std::size_t most) {
   const auto joint = static_cast<std::ptrdiff_t>(into.size());
   into.insert(into.end(), other.begin(), other.end());
   if (into.size() > most) return cut_points(into, most);
-  std::inplace_merge(into.begin(), into.begin() + joint, into.end(), earlier);
+  std::ranges::inplace_merge(into, into.begin() + joint, {}, &Candidate::index);
 }
 
 std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
@@ -123,7 +115,7 @@ Collector::Collector(const SearchSpace& space, const Constraints& constraints, c
 }
 
 std::size_t Collector::reason(const std::string& what) {
-  const auto known = std::find(reasons_.begin(), reasons_.end(), what);
+  const auto known = std::ranges::find(reasons_, what);
   if (known != reasons_.end()) return static_cast<std::size_t>(known - reasons_.begin());
   reasons_.push_back(what);
   refused_.push_back(0);
@@ -191,10 +183,8 @@ Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Second
   if (found == fronts_.end()) return kAny;
   // The slowest of those that are faster has the least memory.
   const std::vector<Candidate>& front = found->second;
-  const double time = cost(c, Objective::time);
-  const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {
-    return cost(f, Objective::time) < t;
-  });
+  const double time = time_of(c);
+  const auto slower = std::ranges::lower_bound(front, time, {}, time_of);
   return slower == front.begin() ? kAny : std::max(most, std::prev(slower)->memory);
 }
 
@@ -211,18 +201,14 @@ bool Collector::keep_best(const Candidate& c, Objective objective) {
 
 bool Collector::keep_front(const Candidate& c) {
   std::vector<Candidate>& front = fronts_[c.devices];
-  const double time = cost(c, Objective::time);
-  const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {
-    return cost(f, Objective::time) < t;
-  });
+  const double time = time_of(c);
+  const auto slower = std::ranges::lower_bound(front, time, {}, time_of);
   // The one before is as fast or faster and has the least memory of these.
   if (slower != front.begin() && std::prev(slower)->memory <= c.memory) return false;
   auto last = slower;
   for (; last != front.end() && last->memory >= c.memory; ++last)
-    if (cost(*last, Objective::time) == time && last->memory == c.memory && last->index < c.index)
-      return false;
-  if (slower != front.end() && cost(*slower, Objective::time) == time && slower->memory < c.memory)
-    return false;
+    if (time_of(*last) == time && last->memory == c.memory && last->index < c.index) return false;
+  if (slower != front.end() && time_of(*slower) == time && slower->memory < c.memory) return false;
   front.insert(front.erase(slower, last), c);
   return true;
 }

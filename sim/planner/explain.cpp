@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <stdexcept>
+#include <functional>
 
 #include "sim/cost/predict.h"
 #include "sim/cost/priced_plan.h"
@@ -151,8 +151,7 @@ Explanation explain(const std::vector<Scenario>& scenarios, const Calibration* c
     return row.seconds.size() == 1 ? row.seconds[0].value
                                    : std::abs(row.seconds[1].value - row.seconds[0].value);
   };
-  std::stable_sort(e.rows.begin(), e.rows.end(),
-                   [&](const SpendingRow& a, const SpendingRow& b) { return weight(a) > weight(b); });
+  std::ranges::stable_sort(e.rows, std::greater<>{}, weight);
   e.sentence = sentence_of(e);
   return e;
 }

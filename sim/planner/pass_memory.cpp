@@ -62,16 +62,15 @@ std::vector<LastRead> last_reads_of(const Plan& plan, const Block& block) {
     for (const Operand& o : block.operations[i].operands) {
       if (o.buffer == kNoBuffer) continue;
       const BufferId storage = plan.storage(o.buffer);
-      const Buffer& buffer = plan.buffers[static_cast<std::size_t>(storage)];
-      if (buffer.buffer_class != BufferClass::parameter ||
-          std::find(later.begin(), later.end(), storage) != later.end())
+      const Buffer& buffer = plan.buffer(storage);
+      if (buffer.buffer_class != BufferClass::parameter || std::ranges::find(later, storage) != later.end())
         continue;
       later.push_back(storage);
       bytes += static_cast<double>(buffer.bytes({}).value);
     }
     if (bytes > read_later) reads.push_back({static_cast<OpTime>(i), bytes});
   }
-  std::reverse(reads.begin(), reads.end());
+  std::ranges::reverse(reads);
   for (LastRead& r : reads) r.share /= bytes;
   return reads;
 }
@@ -315,8 +314,8 @@ class PassMemory::Tracer {
     if (action.phase == Phase::forward) return Pass::forward;
     if (!splits) return Pass::backward;
     const std::vector<LayerBlocks>& layers = blocks_.blocks().layers;
-    const bool of_weights = std::any_of(layers.begin(), layers.end(),
-                                        [&](const LayerBlocks& l) { return l.weight == action.block; });
+    const bool of_weights =
+        std::ranges::any_of(layers, [&](const LayerBlocks& l) { return l.weight == action.block; });
     return of_weights ? Pass::backward_weight : Pass::backward_input;
   }
   StepChange& step_of(const Action& action, std::int32_t layer, TracedPass& pass) const {

@@ -24,7 +24,7 @@ inline std::vector<int> divisors(const std::vector<int>& numbers, std::int64_t m
   for (const int n : numbers)
     for (int k = 1; k <= n && k <= most; ++k)
       if (n % k == 0) found.push_back(k);
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
@@ -108,7 +108,7 @@ void add_found(Result& into, const Result& other) {
 
 template <class Any, class Order>
 void cut_to(std::vector<Any>& best, std::size_t most, const Order& before) {
-  std::sort(best.begin(), best.end(), before);
+  std::ranges::sort(best, before);
   if (best.size() > most) best.resize(most);
 }
 

@@ -35,8 +35,7 @@ void set(Scenario& s, T Part::*member, const T& value) {
 
 // For a pipeline of more than one stage.
 int least_stages(const std::vector<int>& pipeline_parallel) {
-  const auto several =
-      std::find_if(pipeline_parallel.begin(), pipeline_parallel.end(), [](int p) { return p > 1; });
+  const auto several = std::ranges::find_if(pipeline_parallel, [](int p) { return p > 1; });
   return several == pipeline_parallel.end() ? 1 : *several;
 }
 

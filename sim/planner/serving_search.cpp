@@ -79,7 +79,7 @@ double capacity(const Scenario& s, const EngineMemory& memory, const SchedulerLi
   const Simulation run = simulate(traffic, limits, [&](const Iteration& i) { return cost.iteration(i); });
   std::vector<Seconds> ends;
   for (const RequestTimes& r : run.requests) ends.push_back(r.finished);
-  std::sort(ends.begin(), ends.end());
+  std::ranges::sort(ends);
   const std::size_t quarter = ends.size() / kWaves;
   const Seconds between = ends[3 * quarter - 1] - ends[quarter - 1];
   return between.value > 0 ? 2 * static_cast<double>(quarter) / between.value : 0;
@@ -138,9 +138,8 @@ auto order_by(ServingObjective objective) {
 
 // Leaves those that no other beats: by time of a later token, tokens a second a device rise.
 void cut_front(std::vector<ServingCandidate>& front) {
-  std::sort(front.begin(), front.end(), [](const ServingCandidate& a, const ServingCandidate& b) {
-    return std::make_tuple(a.tpot.value, -a.tokens_per_second_per_device(), a.index) <
-           std::make_tuple(b.tpot.value, -b.tokens_per_second_per_device(), b.index);
+  std::ranges::sort(front, {}, [](const ServingCandidate& c) {
+    return std::make_tuple(c.tpot.value, -c.tokens_per_second_per_device(), c.index);
   });
   std::vector<ServingCandidate> kept;
   for (const ServingCandidate& c : front)

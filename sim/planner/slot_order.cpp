@@ -262,7 +262,7 @@ void SlotOrder::run_some(std::span<const PipelinePasses> runs, std::span<const s
   m.piece_of = piece_of;
   m.passes.resize(runs.front().passes.size() * events_.kinds.size());
   const bool ahead =
-      std::any_of(runs.begin(), runs.end(), [](const PipelinePasses& r) { return !r.first_forward.empty(); });
+      std::ranges::any_of(runs, [](const PipelinePasses& r) { return !r.first_forward.empty(); });
   m.first_forward.resize(ahead ? piece_of.size() : 0);
   m.clocks.assign(static_cast<std::size_t>(events_.stages),
                   typename Machine<kHost>::Clock(transfers.in_order));

@@ -57,8 +57,7 @@ std::vector<UnitSet> users_in_passes(const Plan& plan, const StepBlocks& blocks)
 }
 
 void add_once(std::vector<OncePerStage>& all, UnitSet units, double bytes, bool per_micro_batch) {
-  const auto same =
-      std::find_if(all.begin(), all.end(), [&](const OncePerStage& o) { return o.units == units; });
+  const auto same = std::ranges::find_if(all, [&](const OncePerStage& o) { return o.units == units; });
   OncePerStage& once = same != all.end() ? *same : all.emplace_back(OncePerStage{.units = units});
   (per_micro_batch ? once.per_micro_batch : once.bytes) += bytes;
 }
@@ -92,11 +91,8 @@ double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
   std::vector<std::string_view> read;
   for (const Operation& op : passes.plan().block(reads).operations)
     for (const Operand& o : op.operands)
-      if (o.buffer != kNoBuffer)
-        read.push_back(passes.plan().buffers[static_cast<std::size_t>(passes.plan().storage(o.buffer))].name);
-  const auto is_read = [&](const Buffer& b) {
-    return std::find(read.begin(), read.end(), b.name) != read.end();
-  };
+      if (o.buffer != kNoBuffer) read.push_back(passes.plan().buffer(passes.plan().storage(o.buffer)).name);
+  const auto is_read = [&](const Buffer& b) { return std::ranges::find(read, b.name) != read.end(); };
   double bytes = 0;
   const Plan& plan = states.plan();
   for (const Operation& op : plan.block(gathers).operations)
@@ -190,7 +186,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
           if (!is_passing || b.on_host || begun[static_cast<std::size_t>(storage)] ||
               (!scratch && o.access == Access::read) ||
               (users[static_cast<std::size_t>(storage)] & also) != also ||
-              std::find(seen.begin(), seen.end(), storage) != seen.end())
+              std::ranges::find(seen, storage) != seen.end())
             continue;
           seen.push_back(storage);
           bytes += static_cast<double>(aligned(b.memory(variables)).value);

@@ -37,8 +37,7 @@ void forget_recompute(Strategy& s) {
 
 bool has_tensors_of_several_sequences(const Scenario& s) {
   const std::vector<ExtraTensor>& tensors = s.implementation.memory.tensors;
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const ExtraTensor& t) { return t.several_sequences_only; });
+  return std::ranges::any_of(tensors, [](const ExtraTensor& t) { return t.several_sequences_only; });
 }
 
 }  // namespace

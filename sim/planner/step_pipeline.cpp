@@ -94,7 +94,7 @@ void StepPipeline::find_kinds() {
     const std::size_t same =
         stage > 0 && is(kinds_[kind_of_stage_.back()])
             ? kind_of_stage_.back()
-            : static_cast<std::size_t>(std::find_if(kinds_.begin(), kinds_.end(), is) - kinds_.begin());
+            : static_cast<std::size_t>(std::ranges::find_if(kinds_, is) - kinds_.begin());
     if (same == kinds_.size()) {
       Kind& kind = kinds_.emplace_back();
       kind.units.at_an_end = at_an_end;

@@ -6,7 +6,7 @@ namespace sim {
 
 ActionTime BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size, bool begins_gradients) {
   if (block < 0) return {};
-  const auto found = std::find_if(times_.begin(), times_.end(), [&](const OfBatch& of) {
+  const auto found = std::ranges::find_if(times_, [&](const OfBatch& of) {
     return of.micro_batch_size == micro_batch_size && of.begins_gradients == begins_gradients;
   });
   OfBatch& of_batch =

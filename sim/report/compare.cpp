@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -211,8 +212,7 @@ Comparison compare(const Report& a, const Report& b) {
     c.rows.push_back({key.second, key.first, std::nullopt, std::move(row), fused_with(key)});
     c.only_b += 1 + c.rows.back().fused.size();
   }
-  std::stable_sort(c.rows.begin(), c.rows.end(),
-                   [](const ComparedRow& x, const ComparedRow& y) { return longest(x) > longest(y); });
+  std::ranges::stable_sort(c.rows, std::greater<>{}, longest);
   return c;
 }
 

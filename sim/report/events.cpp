@@ -151,7 +151,7 @@ Event event_from(JsonObject& object) {
 // Puts `part` in the place of the one that is the same thing, or at the end.
 template <class Part, class Same>
 void put(std::vector<Part>& parts, const Part& part, Same same) {
-  const auto found = std::find_if(parts.begin(), parts.end(), same);
+  const auto found = std::ranges::find_if(parts, same);
   if (found == parts.end()) {
     parts.push_back(part);
   } else {

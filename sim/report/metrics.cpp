@@ -212,8 +212,7 @@ std::int32_t fullest_rank(const Report& report) {
   std::map<std::int32_t, Bytes> peak;
   for (const MemoryLine& line : report.memory)
     if (line.category != kHostMemory) peak[line.rank] += line.bytes;
-  const auto fullest = std::max_element(peak.begin(), peak.end(),
-                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto fullest = std::ranges::max_element(peak, {}, [](const auto& of_rank) { return of_rank.second; });
   return fullest == peak.end() ? 0 : fullest->first;
 }
 
@@ -224,8 +223,9 @@ Bytes peak_memory(const Report& report) {
 std::vector<MemoryLine> peak_ledger(const Report& report) {
   std::vector<MemoryLine> lines;
   const std::int32_t rank = fullest_rank(report);
-  std::copy_if(report.memory.begin(), report.memory.end(), std::back_inserter(lines),
-               [rank](const MemoryLine& line) { return line.rank == rank && line.category != kHostMemory; });
+  std::ranges::copy_if(report.memory, std::back_inserter(lines), [rank](const MemoryLine& line) {
+    return line.rank == rank && line.category != kHostMemory;
+  });
   return lines;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "sim/format.h"
@@ -112,9 +113,8 @@ FamilyTotal longest_family(const Report& report, StepPart part) {
     sum.network += static_cast<double>(row.network.value);
     sum.count += row.count;
   }
-  const auto longest = std::max_element(families.begin(), families.end(), [](const auto& a, const auto& b) {
-    return a.second.seconds < b.second.seconds;
-  });
+  const auto longest =
+      std::ranges::max_element(families, {}, [](const auto& family) { return family.second.seconds; });
   return longest == families.end() ? FamilyTotal{} : longest->second;
 }
 
@@ -143,8 +143,7 @@ std::vector<PartShare> part_shares(const Report& report) {
   for (std::size_t i = 0; i < kStepParts; ++i)
     if (parts.seconds[i].value > 0)
       shares.push_back({static_cast<StepPart>(i), parts.share(static_cast<StepPart>(i))});
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const PartShare& a, const PartShare& b) { return a.share > b.share; });
+  std::ranges::stable_sort(shares, std::greater<>{}, &PartShare::share);
   return shares;
 }
 

@@ -1,6 +1,7 @@
 #include "sim/scenario/memory_levels.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "sim/json_object.h"
 #include "sim/scenario/preset.h"
@@ -23,7 +24,7 @@ std::vector<MemoryLevel> levels_on_chip(std::string_view json, const std::string
                       object.text("source")};
     if (!(level.bandwidth.value > 0)) object.fail("gb_per_s", "must be above 0");
     object.finish();
-    if (std::find(names.begin(), names.end(), hardware) != names.end()) levels.push_back(std::move(level));
+    if (std::ranges::find(names, hardware) != names.end()) levels.push_back(std::move(level));
   }
   all.finish();
   return levels;
@@ -38,9 +39,7 @@ std::vector<MemoryLevel> memory_levels(const Hardware& hardware) {
   if (hardware.memory_bandwidth.value > 0)
     levels.push_back({"memory", hardware.memory_bandwidth, hardware.source});
   if (hardware.host_link.value > 0) levels.push_back({"host link", hardware.host_link, hardware.source});
-  std::stable_sort(levels.begin(), levels.end(), [](const MemoryLevel& a, const MemoryLevel& b) {
-    return a.bandwidth.value > b.bandwidth.value;
-  });
+  std::ranges::stable_sort(levels, std::greater<>{}, &MemoryLevel::bandwidth);
   return levels;
 }
 

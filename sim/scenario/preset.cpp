@@ -111,14 +111,13 @@ void merge_into(Json& base, const Json& own) {
     return;
   }
   const auto is_named = [](const Json& item) { return item.is_object() && item.contains("name"); };
-  if (!base.is_array() || !own.is_array() || !std::all_of(own.begin(), own.end(), is_named)) {
+  if (!base.is_array() || !own.is_array() || !std::ranges::all_of(own, is_named)) {
     base = own;
     return;
   }
   for (const Json& item : own) {
-    const auto same = std::find_if(base.begin(), base.end(), [&](const Json& other) {
-      return is_named(other) && other["name"] == item["name"];
-    });
+    const auto same = std::ranges::find_if(
+        base, [&](const Json& other) { return is_named(other) && other["name"] == item["name"]; });
     if (same == base.end())
       base.push_back(item);
     else

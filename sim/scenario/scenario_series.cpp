@@ -99,8 +99,9 @@ ScenarioSeries one_series_from(JsonObject object) {
       series.varied += (series.varied.empty() ? "" : ", ") + key;
     }
   }
-  series.of_numbers = axes.size() == 1 && std::all_of(axes.front().values.begin(), axes.front().values.end(),
-                                                      [](const Json& value) { return value.is_number(); });
+  series.of_numbers = axes.size() == 1 && std::ranges::all_of(axes.front().values, [](const Json& value) {
+                        return value.is_number();
+                      });
   if (object.has("claim")) {
     if (!series.of_numbers)
       object.fail("claim", "is of the growth with one number: \"vary\" must have one field");

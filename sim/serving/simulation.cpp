@@ -169,9 +169,9 @@ Seconds percentile(std::vector<Seconds> values, double share) {
 
 double goodput(const Simulation& simulation, Seconds most_ttft, Seconds most_tpot) {
   if (!(simulation.duration.value > 0)) return 0;
-  const auto kept =
-      std::count_if(simulation.requests.begin(), simulation.requests.end(),
-                    [&](const RequestTimes& r) { return r.ttft() <= most_ttft && r.tpot() <= most_tpot; });
+  const auto kept = std::ranges::count_if(simulation.requests, [&](const RequestTimes& r) {
+    return r.ttft() <= most_ttft && r.tpot() <= most_tpot;
+  });
   return static_cast<double>(kept) / simulation.duration.value;
 }
 

@@ -22,21 +22,18 @@ struct Configuration {
 };
 
 bool predicted_to_fit(const ValidatedRow& row) {
-  return std::none_of(row.predictions.begin(), row.predictions.end(), [](const Prediction& p) {
+  return std::ranges::none_of(row.predictions, [](const Prediction& p) {
     return p.column == kOutcomeColumn && p.words == kDoesNotFit;
   });
 }
 
 std::optional<RankedGroup> ranked(const std::vector<Configuration>& group) {
   if (group.size() < kFewest) return std::nullopt;
-  const auto chosen =
-      std::min_element(group.begin(), group.end(), [](const Configuration& a, const Configuration& b) {
-        return a.fits != b.fits ? a.fits : a.predicted < b.predicted;
-      });
+  const auto chosen = std::ranges::min_element(group, [](const Configuration& a, const Configuration& b) {
+    return a.fits != b.fits ? a.fits : a.predicted < b.predicted;
+  });
   if (!chosen->fits) return std::nullopt;
-  const auto best = std::min_element(
-      group.begin(), group.end(),
-      [](const Configuration& a, const Configuration& b) { return a.measured < b.measured; });
+  const auto best = std::ranges::min_element(group, {}, &Configuration::measured);
   RankedGroup result;
   result.configurations = group.size();
   for (std::size_t i = 0; i < group.size(); ++i)

@@ -20,7 +20,7 @@ std::optional<Model> preset_of(const TableRow& row) {
   const std::string spelling = preset_spelling(row.text("model_name"));
   const std::vector<std::string> names = preset_names(PresetKind::model);
   const std::string known = resolve_alias(PresetKind::model, spelling);
-  if (std::find(names.begin(), names.end(), known) == names.end()) return std::nullopt;
+  if (std::ranges::find(names, known) == names.end()) return std::nullopt;
   return load_model_preset(known);
 }
 

@@ -211,7 +211,7 @@ bool can_be(const TableRow& row, const Scenario& s) {
 NamedSoftware software_of(const TableRow& row) {
   if (const std::string preset(row.text("implementation")); !preset.empty()) {
     const std::vector<std::string> known = preset_names(PresetKind::implementation);
-    if (std::find(known.begin(), known.end(), preset) == known.end())
+    if (std::ranges::find(known, preset) == known.end())
       throw CannotPredict("implementation \"" + preset + "\" is no preset");
     return {{preset}};
   }
