@@ -13,21 +13,8 @@ namespace {
 
 // Narrower types than 16 bits are types of arithmetic: what is stored between operations stays bf16.
 DType stored_type(DType t) {
-  switch (t) {
-    case DType::fp32:
-    case DType::tf32:
-    case DType::fp64:
-    case DType::int32:
-      return DType::fp32;
-    case DType::fp16:
-      return DType::fp16;
-    case DType::bf16:
-    case DType::fp8:
-    case DType::int8:
-    case DType::int4:
-      return DType::bf16;
-  }
-  return DType::fp32;
+  if (bits(t) >= 32) return DType::fp32;
+  return t == DType::fp16 ? DType::fp16 : DType::bf16;
 }
 
 }  // namespace

@@ -263,14 +263,6 @@ class ParameterWriter {
 
 constexpr std::size_t kSomeTensors = 16;  // a unit of most models has no more
 
-void append(std::vector<Tensor>& group, const Tensor& t) {
-  if (t) group.push_back(t);
-}
-void append(std::vector<Tensor>& group, const Affine& a) {
-  append(group, a.weight);
-  append(group, a.bias);
-}
-
 LatentParameters add_latent_parameters(ParameterWriter& w, const Model& m) {
   const LatentAttention& a = m.latent;
   const std::string name = "layer.attention.";
@@ -311,30 +303,6 @@ ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
 
 }  // namespace
 
-std::vector<Tensor> PredictionParameters::group() const {
-  std::vector<Tensor> group;
-  for (const Affine* a : {&hidden_norm, &embedding_norm, &projection, &final_norm}) append(group, *a);
-  return group;
-}
-
-std::vector<Tensor> LatentParameters::group() const {
-  std::vector<Tensor> group;
-  for (const Affine* a : {&q_down, &q_up, &kv_down, &kv_up}) append(group, *a);
-  append(group, q_norm);
-  append(group, kv_norm);
-  return group;
-}
-
-std::vector<Tensor> ExpertParameters::group() const {
-  std::vector<Tensor> group;
-  group.reserve(kSomeTensors);
-  append(group, router);
-  append(group, router_bias);
-  for (const Affine* a : {&up, &down, &shared_up, &shared_down}) append(group, *a);
-  append(group, shared_gate);
-  return group;
-}
-
 std::vector<Tensor> DecoderParameters::embedding_group() const {
   std::vector<Tensor> group;
   group.reserve(kSomeTensors);
@@ -360,15 +328,6 @@ UnitParts parts_of(Unit unit) {
 
 }  // namespace
 
-std::vector<Tensor> StateSpaceParameters::group() const {
-  std::vector<Tensor> group;
-  for (const Affine* a : {&in, &conv}) append(group, *a);
-  append(group, heads);
-  append(group, norm);
-  append(group, out);
-  return group;
-}
-
 std::vector<Tensor> DecoderParameters::layer_group(Unit unit) const {
   const UnitParts parts = parts_of(unit);
   std::vector<Tensor> group;
@@ -378,7 +337,7 @@ std::vector<Tensor> DecoderParameters::layer_group(Unit unit) const {
       append(group, *a);
   if (parts.state_space) {
     append(group, state_space_norm);
-    for (const Tensor& t : state_space.group()) group.push_back(t);
+    append(group, state_space);
   }
   if (parts.dense || parts.experts) {
     append(group, mlp_norm);
@@ -386,14 +345,13 @@ std::vector<Tensor> DecoderParameters::layer_group(Unit unit) const {
   }
   if (parts.attention) {
     append(group, sinks);
-    for (const Tensor& t : latent.group()) group.push_back(t);
+    append(group, latent);
   }
   if (parts.dense) {
     append(group, mlp_up);
     append(group, mlp_down);
   }
-  if (parts.experts)
-    for (const Tensor& t : experts.group()) group.push_back(t);
+  if (parts.experts) append(group, experts);
   for (const Adapter& a : adapters) group.insert(group.end(), {a.down, a.up});
   return group;
 }
@@ -432,7 +390,7 @@ std::vector<Tensor> DecoderParameters::head_group() const {
   if (!tied) group.push_back(head);
   if (embedding_is_copied) group.push_back(embedding);
   for (const DecoderParameters& module : modules) {
-    for (const Tensor& t : module.prediction.group()) group.push_back(t);
+    append(group, module.prediction);
     for (const Tensor& t : module.layer_group(module.experts.router ? Unit::expert_layer : Unit::layer))
       group.push_back(t);
   }
@@ -448,22 +406,19 @@ void read_for_backward(Affine& a) {
   read_for_backward(a.weight);
   read_for_backward(a.bias);
 }
+template <class Part>
+void read_for_backward(Part& part) {
+  std::apply([](auto&... parameters) { (read_for_backward(parameters), ...); }, Part::all(part));
+}
 
 }  // namespace
 
 DecoderParameters for_backward(DecoderParameters p) {
   const auto turn = [](auto&... all) { (read_for_backward(all), ...); };
-  ExpertParameters& e = p.experts;
-  LatentParameters& l = p.latent;
-  PredictionParameters& n = p.prediction;
-  StateSpaceParameters& s = p.state_space;
   turn(p.embedding, p.position_embedding, p.embedding_norm, p.final_norm, p.head);
   turn(p.attention_norm, p.qkv, p.qk_norm, p.sinks, p.attention_output, p.attention_output_norm);
-  turn(p.mlp_norm, p.mlp_up, p.mlp_down, p.mlp_output_norm);
-  turn(e.router, e.router_bias, e.up, e.down, e.shared_up, e.shared_down, e.shared_gate);
-  turn(l.q_down, l.q_norm, l.q_up, l.kv_down, l.kv_norm, l.kv_up);
-  turn(p.state_space_norm, s.in, s.conv, s.heads, s.norm, s.out);
-  turn(n.hidden_norm, n.embedding_norm, n.projection, n.final_norm);
+  turn(p.mlp_norm, p.mlp_up, p.mlp_down, p.mlp_output_norm, p.state_space_norm);
+  turn(p.experts, p.latent, p.state_space, p.prediction);
   for (Adapter& a : p.adapters) turn(a.down, a.up);
   for (DecoderParameters& module : p.modules) module = for_backward(std::move(module));
   return p;

@@ -1,5 +1,6 @@
 // The tensors that a decoder-only transformer learns, with what training holds beside each.
 #pragma once
+#include <tuple>
 #include <vector>
 
 #include "sim/plan/builder.h"
@@ -50,20 +51,24 @@ struct Adapter : AdapterSite {
   Tensor down, up;  // (rank, inputs), (outputs, rank)
 };
 
+// The parts of a layer; all() is every parameter of one.
+
 // A layer with experts: those that a rank holds, (experts, out, in), and what every rank holds.
 struct ExpertParameters {
   Tensor router, router_bias;
   Affine up, down;  // up: gate and up together
   Affine shared_up, shared_down;
   Tensor shared_gate;
-  std::vector<Tensor> group() const;
+  static auto all(auto& p) {
+    return std::tie(p.router, p.router_bias, p.up, p.down, p.shared_up, p.shared_down, p.shared_gate);
+  }
 };
 
 // Latent attention. Without a latent of queries q_up is from the hidden state.
 struct LatentParameters {
   Affine q_down, q_up, kv_down, kv_up;
   Tensor q_norm, kv_norm;
-  std::vector<Tensor> group() const;
+  static auto all(auto& p) { return std::tie(p.q_down, p.q_up, p.kv_down, p.kv_up, p.q_norm, p.kv_norm); }
 };
 
 // A state-space mixer: projection in, convolution of each channel, the gated norm's gain, projection out.
@@ -72,14 +77,27 @@ struct StateSpaceParameters {
   Tensor heads;  // of each head: the time step's bias; the decay's logarithm; the skip
   Tensor norm;
   Affine out;
-  std::vector<Tensor> group() const;
+  static auto all(auto& p) { return std::tie(p.in, p.conv, p.heads, p.norm, p.out); }
 };
 
 // A module of multi-token prediction, beside its layer's; embedding and head are the model's.
 struct PredictionParameters {
   Affine hidden_norm, embedding_norm, projection, final_norm;
-  std::vector<Tensor> group() const;
+  static auto all(auto& p) { return std::tie(p.hidden_norm, p.embedding_norm, p.projection, p.final_norm); }
 };
+
+// Adds the parameters that there are.
+inline void append(std::vector<Tensor>& group, const Tensor& t) {
+  if (t) group.push_back(t);
+}
+inline void append(std::vector<Tensor>& group, const Affine& a) {
+  append(group, a.weight);
+  append(group, a.bias);
+}
+template <class Part>
+void append(std::vector<Tensor>& group, const Part& part) {
+  std::apply([&](const auto&... parameters) { (append(group, parameters), ...); }, Part::all(part));
+}
 
 struct DecoderParameters {
   Tensor embedding, position_embedding;

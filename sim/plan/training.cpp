@@ -25,6 +25,13 @@
 #include "sim/plan/writing.h"
 
 namespace sim {
+
+// What the names of a unit's blocks begin with.
+template <>
+inline constexpr std::array<std::string_view, kUnits.size()> kOtherWords<Unit>{
+    "embedding",       "layer",     "layer.experts", "layer.state_space",
+    "layer.attention", "layer.mlp", "layer.experts", "head"};
+
 namespace {
 
 struct TrainingBuffers {
@@ -520,28 +527,6 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   return blocks;
 }
 
-// What the names of a unit's blocks begin with.
-std::string name_of(Unit unit) {
-  switch (unit) {
-    case Unit::embedding:
-      return "embedding";
-    case Unit::layer:
-      return "layer";
-    case Unit::expert_layer:
-    case Unit::experts_alone:
-      return "layer.experts";
-    case Unit::state_space:
-      return "layer.state_space";
-    case Unit::attention:
-      return "layer.attention";
-    case Unit::feed_forward:
-      return "layer.mlp";
-    case Unit::head:
-      return "head";
-  }
-  return "";
-}
-
 using Tensors = std::vector<Tensor>;
 
 // The units' groups of tensors, put together once for all that is done to them.
@@ -620,7 +605,7 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, BlockRole r
                            Operations operations) {
   UnitBlocks blocks;
   const auto add = [&](Unit unit) {
-    std::string block = (name_of(unit) + ".").append(name);
+    std::string block = std::string(sim::name(unit)).append(".").append(name);
     std::vector<Operation> ops = operations(block, units[unit]);
     if (!ops.empty()) blocks[unit] = b.add({std::move(block), std::move(ops), role});
   };
@@ -669,7 +654,7 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
   };
   UnitBlocks blocks;
   blocks[Unit::embedding] = add("embedding", std::move(embedding));
-  for (const Unit layer : units.layers) blocks[layer] = add(name_of(layer), units[layer]);
+  for (const Unit layer : units.layers) blocks[layer] = add(std::string(sim::name(layer)), units[layer]);
   blocks[Unit::head] = add("head", std::move(head));
   return blocks;
 }
@@ -823,15 +808,14 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
     return parts;
   };
   const auto layer = [&](Unit unit) {
-    return add(name_of(unit) + ".reduce_gradients",
+    return add(std::string(name(unit)) + ".reduce_gradients",
                reduce_gradients(b, units[unit], summed_over_tensor_ranks(b, p, unit),
                                 attends(unit) ? p.key_value_gradients : std::vector<BufferId>{}));
   };
   Tensors head_parts = of_own_rows(p.final_norm);
   std::vector<BufferId> head_key_values;
   for (const DecoderParameters& module : p.modules) {
-    if (b.strategy().sequence_parallel)
-      for (const Tensor& t : module.prediction.group()) head_parts.push_back(t);
+    if (b.strategy().sequence_parallel) append(head_parts, module.prediction);
     for (const Tensor& t : summed_over_tensor_ranks(b, module, prediction_unit(b.scenario().model)))
       head_parts.push_back(t);
     for (const BufferId gradient : module.key_value_gradients) head_key_values.push_back(gradient);
@@ -881,7 +865,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
                BlockRole::gather);
   };
   for (const Unit unit : units.layers)
-    blocks.gather_for_backward[unit] = gather_of(name_of(unit), units.held[unit]);
+    blocks.gather_for_backward[unit] = gather_of(std::string(name(unit)), units.held[unit]);
   blocks.gather_for_backward[Unit::head] = gather_of("head", head);
 }
 
@@ -1111,7 +1095,7 @@ BlockId bucket_block(StepPlan& step, Unit unit, std::int32_t layers) {
   const auto [known, added] =
       step.blocks.buckets[unit].reduce.try_emplace(layers, static_cast<BlockId>(blocks.size()));
   if (added)
-    blocks.push_back({name_of(unit) + ".reduce_gradients_of_" + std::to_string(layers),
+    blocks.push_back({std::string(name(unit)) + ".reduce_gradients_of_" + std::to_string(layers),
                       of_layers(blocks[static_cast<std::size_t>(of_one)].operations, layers),
                       BlockRole::reduce});
   return known->second;

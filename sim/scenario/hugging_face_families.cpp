@@ -34,11 +34,16 @@ Activation gelu_of(HuggingFaceConfig& config, std::string_view key, const char* 
   return Activation::gelu;
 }
 
+// How many experts there are and how many a token goes to, of the feed-forward's width or one of their own.
+void read_experts(HuggingFaceConfig& config, const char* number, bool own_width, Model& m) {
+  m.moe.num_experts = config.size(number);
+  m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
+  m.moe.moe_intermediate_size = own_width ? config.size("moe_intermediate_size") : m.intermediate_size;
+}
+
 Model read_mixtral(HuggingFaceConfig& config) {
   Model m = read_sizes(config);
-  m.moe.num_experts = config.size("num_local_experts");
-  m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
-  m.moe.moe_intermediate_size = m.intermediate_size;
+  read_experts(config, "num_local_experts", false, m);
   return m;
 }
 
@@ -73,10 +78,7 @@ Model read_qwen(HuggingFaceConfig& config, std::string_view family) {
     m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", false);
   if (family == "qwen3") return m;
   // transformers 5 writes the other name.
-  m.moe.num_experts =
-      config.size(fields.has_value("num_local_experts") ? "num_local_experts" : "num_experts");
-  m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
-  m.moe.moe_intermediate_size = config.size("moe_intermediate_size");
+  read_experts(config, fields.has_value("num_local_experts") ? "num_local_experts" : "num_experts", true, m);
   m.moe.decoder_sparse_step = config.size("decoder_sparse_step", 1);
   m.moe.first_k_dense_replace = first_layers_alone(config, "mlp_only_layers");
   m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", false);
@@ -99,9 +101,7 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   m.latent = a;
   m.head_dim = a.qk_nope_head_dim + a.qk_rope_head_dim;
   m.num_key_value_heads = m.num_attention_heads;
-  m.moe.num_experts = config.size("n_routed_experts");
-  m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
-  m.moe.moe_intermediate_size = config.size("moe_intermediate_size");
+  read_experts(config, "n_routed_experts", true, m);
   m.moe.shared_expert_intermediate_size = fields.integer("n_shared_experts", 0) * m.moe.moe_intermediate_size;
   m.moe.first_k_dense_replace = fields.integer("first_k_dense_replace", 0);
   m.moe.n_group = config.size("n_group", 1);
@@ -122,9 +122,8 @@ Model read_llama4(HuggingFaceConfig& config) {
   Model m = read_sizes(config);
   if (config.fields().boolean("use_qk_norm", true)) m.qk_norm = QkNorm::without_gain;
   m.moe.weights_on = ExpertWeights::input;
-  m.moe.num_experts = config.size("num_local_experts");
-  m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
-  m.moe.moe_intermediate_size = m.moe.shared_expert_intermediate_size = m.intermediate_size;
+  read_experts(config, "num_local_experts", false, m);
+  m.moe.shared_expert_intermediate_size = m.intermediate_size;
   m.moe.decoder_sparse_step = config.size("interleave_moe_layer_step", 1);
   m.moe.scoring_func = ScoringFunc::sigmoid;
   m.moe.norm_topk_prob = false;
@@ -143,9 +142,7 @@ Model read_gpt_oss(HuggingFaceConfig& config) {
   m.attention_bias = m.attention_output_bias = m.mlp_bias = m.attention_sinks = true;
   m.sliding_window = config.size("sliding_window");
   m.sliding_window_pattern = 2;  // layer_types alternate, a window first
-  m.moe.num_experts = config.size("num_local_experts");
-  m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
-  m.moe.moe_intermediate_size = m.intermediate_size;
+  read_experts(config, "num_local_experts", false, m);
   m.moe.router_bias = true;
   return m;
 }
@@ -332,9 +329,7 @@ Model read_nemotron_h(HuggingFaceConfig& config) {
   s.conv_kernel = config.size("conv_kernel");
   s.chunk_size = config.size("chunk_size");
   if (m.layers_of(LayerSort::experts) > 0) {
-    m.moe.num_experts = config.size("n_routed_experts");
-    m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
-    m.moe.moe_intermediate_size = config.size("moe_intermediate_size");
+    read_experts(config, "n_routed_experts", true, m);
     m.moe.shared_expert_intermediate_size = fields.integer("moe_shared_expert_intermediate_size", 0);
     m.moe.n_group = config.size("n_group", 1);
     m.moe.topk_group = config.size("topk_group", 1);

@@ -1,6 +1,7 @@
 #include "sim/scenario/preset.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <iterator>
@@ -17,21 +18,9 @@ namespace fs = std::filesystem;
 constexpr int kDeepestExtension = 8;  // presets that extend presets; more is a circle
 
 std::string_view folder(PresetKind kind) {
-  switch (kind) {
-    case PresetKind::model:
-      return "models";
-    case PresetKind::hardware:
-      return "hardware";
-    case PresetKind::implementation:
-      return "implementations";
-    case PresetKind::workload:
-      return "workloads";
-    case PresetKind::scenario:
-      return "scenarios";
-    case PresetKind::series:
-      return "series";
-  }
-  return "";
+  constexpr std::array<std::string_view, words_of<PresetKind>().size()> kFolders{
+      "models", "hardware", "implementations", "workloads", "scenarios", "series"};
+  return kFolders[static_cast<std::size_t>(kind)];
 }
 
 // What a name is sorted by: "qwen2.5-1.5b" is the family "qwen2.5-" and the size 1.5e9, so that 124m comes
