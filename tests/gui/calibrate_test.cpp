@@ -186,9 +186,9 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a machine's file is known in the next frame where it was renamed over; files are looked at one by one "
-    "no "
-    "more often than twice a second") {
+    "a machine's file is known in the next frame where it was renamed over, and else files are looked at "
+    "twice "
+    "a second") {
   const CacheFolder cache;
   NullDesktop desktop;
   Shell& shell = desktop.shell();
