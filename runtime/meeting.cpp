@@ -44,7 +44,8 @@ std::unique_ptr<Transport> join_by_mpi(std::int32_t rank, std::int32_t size, std
     std::istringstream in(told->text);
     in >> meeting.port;
     for (std::string address; in >> address;) meeting.hosts.push_back(address);
-    if (meeting.hosts.empty()) meeting.hosts.push_back("localhost");
+    // Not "localhost": a system without /etc/hosts does not know it.
+    if (meeting.hosts.empty()) meeting.hosts.push_back("127.0.0.1");
   }
   std::unique_ptr<Transport> transport = join_tcp_ranks(rank, size, meeting, patience, tell);
   group->leave();

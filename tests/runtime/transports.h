@@ -37,7 +37,7 @@ inline void run_tcp_ranks(std::int32_t ranks, const std::function<void(runtime::
   std::vector<std::thread> threads;
   for (std::int32_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      const runtime::Meeting meeting{{"localhost"}, rank == 0 ? "0" : port.get(), "test"};
+      const runtime::Meeting meeting{{"127.0.0.1"}, rank == 0 ? "0" : port.get(), "test"};
       const auto transport = runtime::join_tcp_ranks(rank, ranks, meeting, std::chrono::seconds(60),
                                                      [&](const std::string& of) { told.set_value(of); });
       work(*transport);
