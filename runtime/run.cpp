@@ -193,6 +193,11 @@ void require_strategy(const sim::Scenario& scenario, const Device& device) {
                    " above the model's " + std::to_string(heads) +
                    " key-value heads can be predicted but not run here: the gradient norm would count the "
                    "heads that several ranks hold more than once");
+  const sim::DType type = scenario.workload.dtype;
+  if (s.devices() > 1 && type != sim::DType::fp32 && type != sim::DType::bf16 && type != sim::DType::fp16)
+    throw NoDevice("training in " + std::string(sim::name(type)) +
+                   " can be predicted but not run here on several devices; the strategy has " +
+                   std::to_string(s.devices()));
 }
 
 void require_fit(const sim::MemoryPlan& memory, const Device& device) {

@@ -265,7 +265,7 @@ class Trainer {
     result.loss = mean_loss(stop);
     result.grad_norm = gradient_norm();
     if (first_squares_ != sim::kNoBuffer) measure_noise(result, run_settings.loss_scale);
-    if (scales_loss()) loss_scale_.update(overflowed_);
+    if (scales_loss()) loss_scale_.update(overflowed());
     result.tokens = tokens_per_step();
     result.duration = {seconds_between(begin, Clock::now())};
     if (whole)
@@ -380,14 +380,12 @@ class Trainer {
   }
 
   // Over all ranks' tokens. What ranks must agree on after a step goes with it: whether one was asked to
-  // stop, whether they tell when their passes ran, whether gradients of one overflowed.
+  // stop, whether they tell when their passes ran.
   double mean_loss(const std::stop_token& stop) {
     struct OfRank {
-      double loss = 0, stop = 0, tell = 0, overflowed = 0;
+      double loss = 0, stop = 0, tell = 0;
     };
-    OfRank own{.stop = stop.stop_requested() ? 1.0 : 0.0,
-               .tell = wants_ranks_told() ? 1.0 : 0.0,
-               .overflowed = scales_loss() && found_overflow() ? 1.0 : 0.0};
+    OfRank own{.stop = stop.stop_requested() ? 1.0 : 0.0, .tell = wants_ranks_told() ? 1.0 : 0.0};
     // Tensor-parallel ranks have the same losses.
     if (run_.place().tensor == 0) {
       host_losses_.resize(tokens_per_micro_batch_);
@@ -404,9 +402,7 @@ class Trainer {
     communicator.all_gather(communicator.everyone(), std::span(&gathered, 1), std::span(&own_bytes, 1),
                             sim::DType::fp64);
     double sum = 0;
-    overflowed_ = false;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      overflowed_ = overflowed_ || all[rank].overflowed != 0;
       if (!std::isfinite(all[rank].loss) && std::isfinite(sum)) diverged_rank_ = rank;
       sum += all[rank].loss;
       stopped_ = stopped_ || all[rank].stop != 0;
@@ -417,7 +413,7 @@ class Trainer {
 
   // In fp16 (loss_scale.h).
   bool scales_loss() const { return overflow_ != sim::kNoBuffer; }
-  bool found_overflow() {
+  bool overflowed() {
     float found = 0;
     run_.read(overflow_, std::span(&found, 1));
     return found != 0;
@@ -545,7 +541,6 @@ class Trainer {
   sim::BufferId tokens_, targets_, losses_, norm_, first_squares_, overflow_;
   std::vector<sim::BufferId> further_targets_;  // of modules of multi-token prediction
   LossScale loss_scale_;
-  bool overflowed_ = false;  // of the last step, whichever rank's gradients did
   sim::NoiseAverage noise_;  // of the steps of this run; begins anew where one is resumed
   std::vector<std::int32_t> host_tokens_, host_targets_;
   std::vector<double> host_losses_;

@@ -156,17 +156,6 @@ std::vector<SearchFlag> typed_flags(const ScenarioFlags& flags) {
   return typed;
 }
 
-template <class Space, class Visit>
-void for_each_served(Space& s, const Visit& visit) {
-  visit(sim::kDevicesOfSpace, s.devices);
-  visit(&sim::Strategy::tensor_parallel, s.tensor_parallel);
-  visit(&sim::Strategy::pipeline_parallel, s.pipeline_parallel);
-  visit(&sim::Strategy::expert_parallel, s.expert_parallel);
-  visit(&sim::Workload::batch_size, s.batch_size);
-  visit(&sim::Workload::weights_dtype, s.weights_dtype);
-  visit(&sim::Workload::kv_dtype, s.kv_dtype);
-}
-
 // Numbers of devices: --search gpus, else --gpus.
 std::vector<int> devices_of(const PlanFlags& flags, const std::vector<SearchFlag>& search) {
   for (const SearchFlag& flag : search)
@@ -320,7 +309,7 @@ sim::SearchSpace training_space(const sim::Scenario& base, const PlanFlags& flag
 
 sim::ServingSpace serving_space(const sim::Scenario& base, const PlanFlags& flags) {
   const std::vector<SearchFlag> search = search_flags(flags.search);
-  const auto for_each = [](auto& space, const auto& visit) { for_each_served(space, visit); };
+  const auto for_each = [](auto& space, const auto& visit) { sim::for_each_serving_field(space, visit); };
   std::optional<sim::ServingTraffic> traffic;
   if (flags.requests_per_second) traffic.emplace();
   sim::ServingSpace space = sim::every_serving(base, devices_of(flags, search), traffic);

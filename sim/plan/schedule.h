@@ -25,7 +25,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/plan/legality.h"
+#include "sim/plan/problem.h"
+
 namespace sim {
 
 // One pass of a micro-batch through the layers of a chunk. `backward` is both parts in one.

@@ -193,8 +193,9 @@ std::string description(const ServingSpace& space, const std::optional<ServingTr
                         const ServingConstraints& constraints, const Tariff& tariff) {
   Json json;
   json["base"] = parse_json(to_json(space.base), "the base");
-  for_each_serving_field(space,
-                         [&](const char* field, const auto& values) { json[field] = list_of(values); });
+  for_each_serving_field(space, [&](auto field, const auto& values) {
+    json[std::string(name_of_searched(field))] = list_of(values);
+  });
   if (traffic) json["traffic"] = {traffic->requests_per_second, traffic->duration.value, traffic->seed};
   put_constraints(json, constraints);
   json["most_ttft_seconds"] = number_if_any(constraints.most_ttft);

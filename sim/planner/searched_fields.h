@@ -41,16 +41,16 @@ std::string_view name_of_searched(T Part::*member) {
   return field_of(member).name;
 }
 
-// The same of a space of ways to serve: visit(name, values).
+// The same of a space of ways to serve.
 template <class Space, class Visit>
 void for_each_serving_field(Space& space, const Visit& visit) {
-  visit("devices", space.devices);
-  visit("weights_dtype", space.weights_dtype);
-  visit("kv_dtype", space.kv_dtype);
-  visit("tensor_parallel", space.tensor_parallel);
-  visit("expert_parallel", space.expert_parallel);
-  visit("pipeline_parallel", space.pipeline_parallel);
-  visit("batch_size", space.batch_size);
+  visit(kDevicesOfSpace, space.devices);
+  visit(&Workload::weights_dtype, space.weights_dtype);
+  visit(&Workload::kv_dtype, space.kv_dtype);
+  visit(&Strategy::tensor_parallel, space.tensor_parallel);
+  visit(&Strategy::expert_parallel, space.expert_parallel);
+  visit(&Strategy::pipeline_parallel, space.pipeline_parallel);
+  visit(&Workload::batch_size, space.batch_size);
 }
 
 }  // namespace sim

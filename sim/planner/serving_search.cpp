@@ -327,7 +327,7 @@ ServingSpace every_serving(const Scenario& base, const std::vector<int>& devices
 
 std::int64_t size(const ServingSpace& space) {
   std::vector<std::size_t> counts;
-  for_each_serving_field(space, [&](const char*, const auto& values) { counts.push_back(values.size()); });
+  for_each_serving_field(space, [&](auto, const auto& values) { counts.push_back(values.size()); });
   return product(counts);
 }
 
@@ -361,8 +361,10 @@ std::vector<Problem> problems(const ServingSpace& space) {
   if (!space.base.implementation.serving)
     found.push_back({"implementation", "must be an inference engine: \"" + space.base.implementation.name +
                                            "\" has no serving profile"});
-  for_each_serving_field(space, [&](const char* name, const auto& values) {
-    if (values.empty()) found.push_back({std::string("search.") + name, "must have a value to try at least"});
+  for_each_serving_field(space, [&](auto field, const auto& values) {
+    if (values.empty())
+      found.push_back(
+          {"search." + std::string(name_of_searched(field)), "must have a value to try at least"});
   });
   return found;
 }

@@ -20,9 +20,11 @@ import tempfile
 import llama_cpp
 import numpy
 
+TEXT = pathlib.Path(__file__).resolve().parents[2] / "presets/texts/factory.txt"
 FORMATS = {"F32": "ALL_F32", "F16": "MOSTLY_F16", "BF16": "MOSTLY_BF16"} | {
     name: f"MOSTLY_{name}"
-    for name in ("Q8_0", "Q6_K", "Q5_K_M", "Q5_1", "Q5_0", "Q4_K_M", "Q4_1", "Q4_0", "Q3_K_M", "Q2_K")
+    for name in ("Q8_0", "Q6_K", "Q5_K_M", "Q5_1", "Q5_0", "Q4_K_M", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K_M",
+                                      "Q2_K")
 }
 
 
@@ -36,6 +38,11 @@ def perplexity_of(gguf, text, most_tokens):
         highest = logits.max()
         surprise += math.log(numpy.exp(logits - highest).sum()) + highest - logits[following]
     return len(tokens), math.exp(surprise / (len(tokens) - 1))
+
+
+@llama_cpp.llama_log_callback
+def say_nothing(level, text, data):
+    pass
 
 
 def write_as(gguf, file_type, target):
@@ -69,10 +76,11 @@ def compare_formats(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gguf", required=True)
-    parser.add_argument("--text", default=pathlib.Path(__file__).with_suffix(".txt"))
+    parser.add_argument("--text", default=TEXT)
     parser.add_argument("--tokens", type=int, default=None, help="no more than so many")
     parser.add_argument("--formats", metavar="PROGRAM", help="tests/bench/perplexity of a build")
     arguments = parser.parse_args()
+    llama_cpp.llama_log_set(say_nothing, ctypes.c_void_p(0))  # it tells of each tensor
     if arguments.formats:
         compare_formats(arguments)
         return

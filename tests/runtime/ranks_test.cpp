@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -158,6 +160,69 @@ TEST_CASE("In 16 bits the losses of several ranks are one rank's as far as these
     CHECK(several.steps[i].loss == Approx(one.steps[i].loss).epsilon(2e-3));
     CHECK(several.steps[i].grad_norm == Approx(one.steps[i].grad_norm).epsilon(2e-2));
   }
+}
+
+namespace {
+
+// Sets the loss's scale of a checkpoint: a run that resumes there begins with it.
+void set_loss_scale(const std::filesystem::path& checkpoint, float scale) {
+  const std::filesystem::path index = checkpoint / runtime::kCheckpointIndex;
+  nlohmann::json text = nlohmann::json::parse(std::ifstream(index));
+  REQUIRE(text["metadata"].contains("loss_scale"));
+  text["metadata"]["loss_scale"] = scale;
+  std::ofstream(index) << text;
+}
+
+}  // namespace
+
+TEST_CASE("In fp16 a step in which gradients of one rank overflow is skipped by all") {
+  const TemporaryFolder folder;
+  runtime::TrainSettings settings = settings_for(folder);
+  sim::Scenario s = tests::training(tests::small_llama(), 16, 1, 4);
+  s.workload.dtype = sim::DType::fp16;
+  s.hardware.peak[sim::DType::fp16] = sim::tflops(0.1);
+  on_node_of_eight(s);
+  settings.checkpoint = folder.path() / "begun";
+  settings.steps = 1;
+  train_on_ranks(s, settings);
+  const auto resumed = [&](const sim::Scenario& scenario, const char* name) {
+    runtime::TrainSettings on = settings;
+    on.checkpoint = folder.path() / name;
+    std::filesystem::copy(settings.checkpoint, on.checkpoint, std::filesystem::copy_options::recursive);
+    // Between 728,000 and 808,000 the largest gradients of the second step, and of no other, exceed 65,504.
+    set_loss_scale(on.checkpoint, 774000);
+    on.resume = true;
+    on.steps = 4;
+    return train_on_ranks(scenario, on);
+  };
+  const sim::Report one = resumed(s, "one");
+  REQUIRE(one.steps.size() == 3);
+  CHECK_FALSE(std::isfinite(one.steps[1].grad_norm));
+  const auto [tensor, pipeline, data] = GENERATE(table<int, int, int>({{2, 1, 1}, {1, 2, 1}, {1, 1, 2}}));
+  s.strategy.tensor_parallel = tensor;
+  s.strategy.pipeline_parallel = pipeline;
+  s.strategy.data_parallel = data;
+  s.strategy.zero_stage = data > 1 ? 1 : 0;  // whose ranks have a part of the gradients each
+  CAPTURE(tensor, pipeline, data);
+  const sim::Report several = resumed(s, "several");
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    CHECK(several.steps[i].loss == Approx(one.steps[i].loss).epsilon(2e-3));
+    REQUIRE(std::isfinite(several.steps[i].grad_norm) == std::isfinite(one.steps[i].grad_norm));
+    if (std::isfinite(one.steps[i].grad_norm))
+      CHECK(several.steps[i].grad_norm == Approx(one.steps[i].grad_norm).epsilon(2e-2));
+  }
+}
+
+TEST_CASE("Types that several ranks are not known to train in are refused by a sentence") {
+  const TemporaryFolder folder;
+  sim::Scenario s = tests::training(tests::small_llama(), 16, 1, 4);
+  s.workload.dtype = sim::DType::fp8;
+  s.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
+  s.strategy.data_parallel = 2;
+  on_node_of_eight(s);
+  CHECK_THROWS_WITH(
+      train_on_ranks(s, settings_for(folder)),
+      contains("training in fp8 can be predicted but not run here on several devices; the strategy has 2"));
 }
 
 TEST_CASE("Adapters that several ranks train are one rank's") {

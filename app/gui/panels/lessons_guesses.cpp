@@ -20,18 +20,12 @@ namespace {
 
 constexpr std::size_t kFirstRow = 2;  // its line in the file
 
-std::optional<std::size_t> column_of(const sim::CsvTable& table, std::string_view name) {
-  const auto found = std::ranges::find(table.header, name);
-  if (found == table.header.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - table.header.begin());
-}
-
 bool has_columns(const sim::CsvTable& table) {
-  return column_of(table, "lesson") && column_of(table, "step") && column_of(table, "guess");
+  return table.column("lesson") && table.column("step") && table.column("guess");
 }
 
 // Counted from 1 in the file, from 0 here.
-std::size_t place_from(const std::string& cell, const std::string& where, std::string_view column) {
+std::size_t place_from(std::string_view cell, const std::string& where, std::string_view column) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
   if (error != std::errc() || end != cell.data() + cell.size() || number == 0)
@@ -99,15 +93,14 @@ ClassGuesses load_class_guesses(const std::filesystem::path& file) {
   if (!has_columns(table))
     throw sim::PresetError(file.string() +
                            ": line 1 has the columns lesson, step, guess and perhaps question");
-  const auto question = column_of(table, "question");
+  const bool has_questions = table.column("question").has_value();
   ClassGuesses result;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    const std::vector<std::string>& row = table.rows[i];
     const std::string where = fmt::format("{}: line {}", file.string(), i + kFirstRow);
     result
-        .guesses[{row[*column_of(table, "lesson")], place_from(row[*column_of(table, "step")], where, "step"),
-                  question ? place_from(row[*question], where, "question") : 0}]
-        .push_back(row[*column_of(table, "guess")]);
+        .guesses[{std::string(table.cell(i, "lesson")), place_from(table.cell(i, "step"), where, "step"),
+                  has_questions ? place_from(table.cell(i, "question"), where, "question") : 0}]
+        .emplace_back(table.cell(i, "guess"));
   }
   return result;
 }

@@ -65,8 +65,8 @@ std::vector<double> multiples(double low, double high, int wanted) {
 std::vector<double> round_ticks(double low, double high, int wanted) {
   if (!(high > low)) return {};
   constexpr std::size_t kLeast = 2;
-  constexpr int kSurely =
-      5;  // that many wanted, and kLeast come of any range: steps are rounded by 2.5 at most
+  // Where that many are wanted, kLeast come of any range: steps are rounded up by 2.5 at most.
+  constexpr int kSurely = 5;
   int count = std::max(1, wanted);
   std::vector<double> ticks = multiples(low, high, count);
   while (ticks.size() < kLeast && count < kSurely) ticks = multiples(low, high, ++count);
