@@ -8,6 +8,7 @@
 
 #include "kernels/code.h"
 #include "kernels/threads.h"
+#include "runtime/cache_shares.h"
 #include "runtime/calibration_limits.h"
 #include "runtime/code.h"
 #include "runtime/device.h"
@@ -327,6 +328,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   measure_limits();
   // A part is not worth keeping: whoever asks for an end gets it after the operation that is being timed.
   if (stop.stop_requested()) return calibration;
+  calibration.cache_shares = measure_cache_shares(*device, hardware.last_level_cache);
   MachinePace pace(*device, hardware.last_level_cache);
   std::vector<Pace> paces;
   Sampling sampling{.memory = memory,

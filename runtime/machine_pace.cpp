@@ -92,11 +92,12 @@ void set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& pac
   const Pace usual = median(paces);
   const sim::Hardware& hardware = calibration.hardware;
   std::vector<sim::KernelSample>& samples = calibration.samples;
-  for (std::size_t i = 0; i < paces.size(); ++i)
-    samples[i].median =
-        samples[i].median *
-        (sim::roofline(hardware, calibration.launch, samples[i]).time() /
-         sim::roofline(hardware, calibration.launch, samples[i], times_as_long(paces[i], usual)).time());
+  for (std::size_t i = 0; i < paces.size(); ++i) {
+    const sim::Roofline fast = sim::roofline(hardware, calibration.launch, samples[i]);
+    const double from_memory = sim::share_from_memory(calibration, samples[i].working_set);
+    samples[i].median = samples[i].median *
+                        (fast.time() / sim::slowed(fast, times_as_long(paces[i], usual), from_memory).time());
+  }
   for (const std::size_t i : samples_of(probe_of_arithmetic(), samples))
     samples[i].median = {usual.arithmetic};
   const auto all = streams();

@@ -117,10 +117,9 @@ WorkingSets measured_working_sets(const Calibration& c, const KernelSample& shap
 // Between what was measured of two working sets. Where the last cache does not hold the larger, a share of
 // the operands comes from memory and the others from the cache, and their times add up.
 double ratio_between(double low, Bytes below, double high, Bytes above, Bytes working_set,
-                     const Hardware& hardware) {
-  const double least = share_from_memory(hardware, below), most = share_from_memory(hardware, above);
-  if (least < most)
-    return std::lerp(low, high, (share_from_memory(hardware, working_set) - least) / (most - least));
+                     const Calibration& c) {
+  const double least = share_from_memory(c, below), most = share_from_memory(c, above);
+  if (least < most) return std::lerp(low, high, (share_from_memory(c, working_set) - least) / (most - least));
   const auto log = [](Bytes b) { return std::log(static_cast<double>(b.value)); };
   return low * std::pow(high / low, (log(working_set) - log(below)) / (log(above) - log(below)));
 }
@@ -132,7 +131,7 @@ std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const 
   if (below == above) return low;
   const auto high = ratio_among_kind(c, shape, kind, above, without);
   if (!low || !high) return low ? low : high;
-  return CalibratedRatio{ratio_between(low->ratio, below, high->ratio, above, shape.working_set, c.hardware),
+  return CalibratedRatio{ratio_between(low->ratio, below, high->ratio, above, shape.working_set, c),
                          low->exact && high->exact, std::max(low->spread, high->spread)};
 }
 
@@ -199,22 +198,34 @@ std::optional<DType> narrow_weights(const Plan& plan, const Operation& op) {
   return bits(stored) < bits(op.dtype) ? std::optional(stored) : std::nullopt;
 }
 
-double share_from_memory(const Hardware& hardware, Bytes working_set) {
-  const double cache = static_cast<double>(hardware.last_level_cache.value);
-  if (!(cache > 0) || working_set.value == 0) return 1;
-  return std::max(0.0, 1 - cache / static_cast<double>(working_set.value));
+double share_from_memory(const Calibration& c, Bytes working_set) {
+  if (working_set.value == 0) return 1;
+  const auto size = static_cast<double>(working_set.value);
+  const std::vector<CacheShare>& measured = c.cache_shares;
+  const auto above = std::ranges::lower_bound(measured, working_set, {}, &CacheShare::working_set);
+  if (above == measured.end()) {
+    const double kept = measured.empty() ? static_cast<double>(c.hardware.last_level_cache.value)
+                                         : (1 - measured.back().from_memory) *
+                                               static_cast<double>(measured.back().working_set.value);
+    return kept > 0 ? std::max(0.0, 1 - kept / size) : 1;
+  }
+  if (above == measured.begin()) return above->from_memory;
+  const CacheShare& below = *(above - 1);
+  const auto from = static_cast<double>(below.working_set.value),
+             to = static_cast<double>(above->working_set.value);
+  return std::lerp(below.from_memory, above->from_memory, (size - from) / (to - from));
 }
 
-Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape,
-                  const Slowdown& slowdown) {
-  const Seconds compute = shape.flops.value > 0 ? shape.flops / hardware.peak_for(shape.dtype) : Seconds{};
-  const double slower_memory =
-      slowdown.memory == slowdown.arithmetic
-          ? slowdown.memory
-          : std::pow(slowdown.memory / slowdown.arithmetic, share_from_memory(hardware, shape.working_set)) *
-                slowdown.arithmetic;
-  return {launch * slowdown.arithmetic, compute * slowdown.arithmetic,
-          shape.bytes / hardware.memory_bandwidth * slower_memory};
+Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape) {
+  return {launch, shape.flops.value > 0 ? shape.flops / hardware.peak_for(shape.dtype) : Seconds{},
+          shape.bytes / hardware.memory_bandwidth};
+}
+
+Roofline slowed(const Roofline& roofline, const Slowdown& slowdown, double from_memory) {
+  const double of_memory =
+      std::pow(slowdown.memory, from_memory) * std::pow(slowdown.arithmetic, 1 - from_memory);
+  return {roofline.launch * slowdown.arithmetic, roofline.compute * slowdown.arithmetic,
+          roofline.memory * of_memory};
 }
 
 Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes) {

@@ -53,6 +53,12 @@ struct CollectiveSample {
   Seconds median;
 };
 
+// How far operands come from memory and not from the last cache, where a working set was touched in turn.
+struct CacheShare {
+  Bytes working_set;
+  double from_memory = 0;
+};
+
 // The largest product run without a pause: what limits of power and heat leave of the rate that it has alone.
 struct SustainedLoad {
   FlopsPerSecond burst, sustained;  // timed alone; over the last half of the load
@@ -77,6 +83,7 @@ struct Calibration {
   double cores_used_by_others = 0;
   std::vector<KernelSample> samples;
   std::vector<CollectiveSample> collectives;  // where ranks were timed
+  std::vector<CacheShare> cache_shares;       // by working set, ascending; empty: not measured
   Slowdown slowdown;                          // of the machine since; a run's, not kept in files
   std::optional<SustainedLoad> load;          // of GPUs measured here; hardware.sustained_clock follows it
   std::optional<GpuCalibration> gpu;          // of calibrations that ship as presets, in place of samples
@@ -84,21 +91,21 @@ struct Calibration {
   std::map<std::pair<OpKind, DType>, Residual> residual_of;  // of kinds with several
 };
 
-// How far operands come from memory and not from a cache, where `working_set` is touched in turn: 1 -
-// cache / working set, since no cache keeps more than its size from one turn to the next (Belady's bound).
-// Two cores of an AMD EPYC 9005 with a last cache of 32 MiB, which read 24 to 256 MiB in turn, were within
-// 0.1 of it. 0 where the cache holds all of it; 1 where either is not known.
-double share_from_memory(const Hardware& hardware, Bytes working_set);
+// How far operands come from memory and not from a cache, where `working_set` is touched in turn: between the
+// working sets of cache_shares in proportion; beyond the largest the cache keeps what it kept of that. Where
+// none were measured, 1 - cache / working set, since no cache keeps more than its size from one turn to the
+// next (Belady's bound): 0 where the cache holds all of it, 1 where either is not known.
+double share_from_memory(const Calibration& calibration, Bytes working_set);
 
 // What a machine's peaks allow at best.
 struct Roofline {
   Seconds launch, compute, memory;
   Seconds time() const { return launch + std::max(compute, memory); }
 };
-// Of a kernel's flops, bytes and working set, on a machine that is slower than its peaks by so much. Caches
-// run at the clock of the arithmetic.
-Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape,
-                  const Slowdown& slowdown = {});
+// Of a kernel's flops and bytes.
+Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape);
+// The same on a machine that is slower by so much. Caches run at the clock of the arithmetic.
+Roofline slowed(const Roofline& roofline, const Slowdown& slowdown, double from_memory);
 // The time of it with nothing slowed: launch + max(flops / peak, bytes / bandwidth).
 Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes);
 

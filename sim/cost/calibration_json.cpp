@@ -35,6 +35,11 @@ void fields(auto& v, Like<CollectiveSample> auto& s) {
   v.needed("median_seconds", s.median.value);
 }
 
+void fields(auto& v, Like<CacheShare> auto& s) {
+  v.needed("working_set_bytes", s.working_set.value);
+  v.needed("from_memory", s.from_memory);
+}
+
 void fields(auto& v, Like<SustainedLoad> auto& load) {
   using P = SustainedLoad;
   v.needed("burst_flops_per_s", load.burst.value);
@@ -72,7 +77,13 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   FieldReader(object, kAnyNumbers)("load", c.load);
   FieldReader(object, kNotNegative).needed("samples", c.samples);
   FieldReader(object, kNotNegative)("collectives", c.collectives);
+  FieldReader(object, kNotNegative)("cache_shares", c.cache_shares);
   object.finish();
+  for (std::size_t i = 0; i < c.cache_shares.size(); ++i) {
+    if (c.cache_shares[i].from_memory > 1) object.fail("cache_shares.from_memory", "must be 1 or less");
+    if (i > 0 && c.cache_shares[i].working_set <= c.cache_shares[i - 1].working_set)
+      object.fail("cache_shares.working_set_bytes", "must ascend");
+  }
   for (const CollectiveSample& s : c.collectives) {
     if (!(s.median.value > 0)) object.fail("collectives.median_seconds", "must be above 0");
     if (s.bytes.value <= 0) object.fail("collectives.bytes", "must be above 0");
@@ -109,6 +120,7 @@ std::string to_json(const Calibration& c) {
   writer("load", c.load);
   writer("samples", c.samples);
   if (!c.collectives.empty()) writer("collectives", c.collectives);
+  if (!c.cache_shares.empty()) writer("cache_shares", c.cache_shares);
   return json.dump(1) + "\n";
 }
 

@@ -86,8 +86,9 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
                       Bound::host, Provenance::datasheet);
 
   const KernelSample shape = kernel_shape(op, v, work, working_set, software.weights);
+  const Roofline fast = roofline(hardware, calibration ? calibration->launch : hardware.launch, shape);
   const Roofline best =
-      roofline(hardware, calibration ? calibration->launch : hardware.launch, shape, slowdown);
+      calibration ? slowed(fast, slowdown, share_from_memory(*calibration, working_set)) : fast;
   if (calibration) {
     if (const auto measured = calibrated_ratio(*calibration, shape)) {
       // Kernels of a step find caches and neighbours that a kernel timed alone does not: even an exact shape

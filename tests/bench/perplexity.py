@@ -5,7 +5,9 @@
     python3 tests/bench/perplexity.py --gguf FILE --formats build/release/tests/bench/perplexity
 
 With --formats, llama.cpp writes the model's weights in each of its formats first, and both programs read each file:
-both perplexities, and how far they are apart. Those files are removed again (2.2 GB for a model of 135M parameters).
+both perplexities, and how far they are apart; then that of the same weights widened to F32, and how far each is from it,
+since both round what a layer is given to 8 bits where that is faster, each in its own way. Those files are removed again
+(2.2 GB for a model of 135M parameters).
 
 Needs llama-cpp-python and numpy.
 """
@@ -61,15 +63,21 @@ def own_perplexity(program, gguf, text):
 
 
 def compare_formats(arguments):
-    print(f"{'weights':8} {'llama.cpp':>10} {'ridgepoint':>10}  apart by")
+    print(f"{'weights':8} {'llama.cpp':>10} {'ridgepoint':>10}  apart by  {'as F32':>10}  llama.cpp  ridgepoint")
     with tempfile.TemporaryDirectory() as folder:
-        for name, file_type in FORMATS.items():
+        for name in arguments.only:
             gguf = pathlib.Path(folder) / f"{name}.gguf"
-            write_as(arguments.gguf, file_type, gguf)
+            write_as(arguments.gguf, FORMATS[name], gguf)
             _, theirs = perplexity_of(gguf, arguments.text, None)
             own = own_perplexity(arguments.formats, gguf, arguments.text)
-            print(f"{name:8} {theirs:10.4f} " + (own if isinstance(own, str) else f"{own:10.4f}  {own / theirs - 1:+.2%}"),
-                  flush=True)
+            widened = pathlib.Path(folder) / "widened.gguf"
+            write_as(gguf, FORMATS["F32"], widened)
+            exact = own_perplexity(arguments.formats, widened, arguments.text)
+            if isinstance(own, str) or isinstance(exact, str):
+                print(f"{name:8} {theirs:10.4f} {own} {exact}", flush=True)
+            else:
+                print(f"{name:8} {theirs:10.4f} {own:10.4f}  {own / theirs - 1:+8.2%}  {exact:10.4f}  {theirs / exact - 1:+9.2%}  "
+                      f"{own / exact - 1:+10.2%}", flush=True)
             gguf.unlink()
 
 
@@ -79,6 +87,7 @@ def main():
     parser.add_argument("--text", default=TEXT)
     parser.add_argument("--tokens", type=int, default=None, help="no more than so many")
     parser.add_argument("--formats", metavar="PROGRAM", help="tests/bench/perplexity of a build")
+    parser.add_argument("--only", nargs="+", choices=FORMATS, default=list(FORMATS), help="of the formats")
     arguments = parser.parse_args()
     llama_cpp.llama_log_set(say_nothing, ctypes.c_void_p(0))  # it tells of each tensor
     if arguments.formats:

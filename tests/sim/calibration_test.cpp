@@ -153,12 +153,14 @@ TEST_CASE(
   Calibration c;
   c.hardware = laptop();
   c.hardware.last_level_cache = gib(1. / 1024 * 32);
-  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 16)) == 0);
-  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 32)) == 0);
-  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 64)) == Approx(0.5));
-  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 320)) == Approx(0.9));
-  CHECK(share_from_memory(c.hardware, {}) == 1);
-  CHECK(share_from_memory(laptop(), gib(1. / 1024 * 1)) == 1);
+  CHECK(share_from_memory(c, gib(1. / 1024 * 16)) == 0);
+  CHECK(share_from_memory(c, gib(1. / 1024 * 32)) == 0);
+  CHECK(share_from_memory(c, gib(1. / 1024 * 64)) == Approx(0.5));
+  CHECK(share_from_memory(c, gib(1. / 1024 * 320)) == Approx(0.9));
+  CHECK(share_from_memory(c, {}) == 1);
+  Calibration unknown;
+  unknown.hardware = laptop();
+  CHECK(share_from_memory(unknown, gib(1. / 1024 * 1)) == 1);
   c.launch = us(5);
   const Operation op{
       .id = "add", .kind = OpKind::add, .dtype = DType::fp32, .dims = {.rows = 100, .cols = 64}};
@@ -174,6 +176,22 @@ TEST_CASE(
   CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 24), 1))->ratio == Approx(1.0));
   CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 64), 1))->ratio == Approx(1 + 3 * 0.5 * 32 / 31));
   CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 256), 1))->ratio == Approx(1 + 3 * 0.875 * 32 / 31));
+}
+
+TEST_CASE("where it was measured what comes from memory, that counts and not the size of the cache") {
+  Calibration c;
+  c.hardware.last_level_cache = gib(1. / 1024 * 32);
+  c.cache_shares = {{gib(1. / 1024 * 8), 0}, {gib(1. / 1024 * 24), 0.2}, {gib(1. / 1024 * 64), 0.9}};
+  const auto share = [&](double mib) { return share_from_memory(c, gib(mib / 1024)); };
+  CHECK(share(4) == 0);
+  CHECK(share(8) == 0);
+  CHECK(share(16) == Approx(0.1));
+  CHECK(share(24) == Approx(0.2));
+  CHECK(share(44) == Approx(0.55));
+  CHECK(share(64) == Approx(0.9));
+  CHECK(share(128) == Approx(0.95));  // a tenth of 64 MiB is kept
+  c.cache_shares.back().from_memory = 1;
+  CHECK(share(128) == 1);
 }
 
 TEST_CASE("a slower memory slows what comes from memory, not what stays in caches") {
@@ -250,8 +268,16 @@ TEST_CASE("a calibration's file reads back as it was written, and refuses what i
   c.date = "2026-01-01T00:00:00Z";
   c.software = "kernels 1";
   c.collectives = {{OpKind::all_reduce, 2, {1024}, us(3)}, {OpKind::send, 2, {4096}, us(5)}};
+  c.cache_shares = {{{1 << 20}, 0}, {{1 << 22}, 0.75}};
   const std::string json = to_json(c);
   CHECK(to_json(calibration_from_json(json, "c.json")) == json);
+  const auto refused = [&](std::vector<CacheShare> shares, const char* message) {
+    Calibration other = c;
+    other.cache_shares = std::move(shares);
+    CHECK_THROWS_WITH(calibration_from_json(to_json(other), "c.json"), contains(message));
+  };
+  refused({{{1 << 20}, 1.5}}, "cache_shares.from_memory must be 1 or less");
+  refused({{{1 << 20}, 0}, {{1 << 20}, 0.5}}, "cache_shares.working_set_bytes must ascend");
   std::string wrong = json;
   wrong.replace(wrong.find("\"device\""), 8, "\"dveice\"");
   CHECK_THROWS_AS(calibration_from_json(wrong, "c.json"), PresetError);
