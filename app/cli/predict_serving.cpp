@@ -11,7 +11,7 @@
 #include "app/cli/report_output.h"
 #include "app/cli/text_table.h"
 #include "sim/format.h"
-#include "sim/plan/remarks.h"
+#include "sim/plan/legality.h"
 #include "sim/serving/served_batch.h"
 #include "sim/serving/simulation.h"
 

@@ -18,7 +18,7 @@
 #include "sim/economics/batch_size.h"
 #include "sim/format.h"
 #include "sim/json_object.h"
-#include "sim/plan/remarks.h"
+#include "sim/plan/legality.h"
 #include "sim/report/events.h"
 #include "sim/report/metrics.h"
 #include "sim/report/step_parts.h"

@@ -13,4 +13,8 @@ std::vector<Problem> validate(const Scenario& scenario);
 // What is wrong with the model alone, whatever it is to do.
 std::vector<Problem> validate(const Model& model);
 
+// What a reader should know of a scenario that has a plan: sequences beyond the positions that a model was
+// trained on. Never throws.
+std::vector<Problem> remarks(const Scenario& scenario);
+
 }  // namespace sim

@@ -39,6 +39,10 @@ std::vector<Program> generation_programs(const Scenario& scenario);
 // Appends to each stage's program the section that makes a token, from 0 on; the first is the prefill.
 void append_token(const GenerationPlan& generation, std::int64_t token, std::vector<Program>& programs);
 
+// The program of one pipeline stage: its slots of the schedule as actions, then the optimizer.
+Program stage_program(const Scenario& scenario, const StepBlocks& blocks, const Schedule& schedule,
+                      std::int32_t stage);
+
 Plan make_training_plan(const Scenario& scenario);
 Plan make_generation_plan(const Scenario& scenario);
 

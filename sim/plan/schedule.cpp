@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "sim/format.h"
-#include "sim/plan/schedule_orders.h"
 #include "sim/scenario/fields.h"
 
 namespace sim {
@@ -33,50 +32,12 @@ Schedule::Place Schedule::place_of(std::int32_t piece, std::int32_t chunk) const
   return {};
 }
 
-namespace {
-
-// clang-format off
-constexpr auto all_split = BackwardParts::all_split, some_split = BackwardParts::some_split;
-constexpr std::array<ScheduleTraits, 9> kSchedules{{
-    {.name = "gpipe", .order = gpipe, .filling = 0},
-    {.name = kPlainSchedule, .order = one_forward_one_backward, .chunks = Chunks::any, .in_groups = true},
-    {.name = "interleaved", .order = interleaved, .chunks = Chunks::several, .in_groups = true},
-    {.name = "breadth-first", .order = breadth_first, .chunks = Chunks::several, .filling = 0},
-    {.name = "zb-h1", .order = zero_bubble_h1, .parts = all_split},
-    {.name = "zb-h2", .order = zero_bubble_h2, .parts = all_split, .filling = 3},
-    {.name = "zb-v", .order = zero_bubble_v, .chunks = Chunks::two, .parts = all_split, .placement = Placement::v, .filling = 3},
-    {.name = "dualpipe", .order = dualpipe, .parts = some_split, .placement = Placement::two_directions, .pairs = true},
-    {.name = "dualpipev", .order = dualpipe_v, .chunks = Chunks::two, .parts = some_split, .placement = Placement::v, .pairs = true, .filling = 3},
-}};
-// clang-format on
-static_assert(std::ranges::equal(kSchedules, kScheduleNames, {}, &ScheduleTraits::name),
-              "what a strategy may name (scenario/fields.h) are these rows, in their order");
-
-const ScheduleTraits* find_schedule(std::string_view name) {
-  const auto row = std::ranges::find(kSchedules, name, &ScheduleTraits::name);
-  return row == kSchedules.end() ? nullptr : &*row;
-}
-
-}  // namespace
-
-const ScheduleTraits& traits_of_schedule(std::string_view name) {
-  const ScheduleTraits* const row = find_schedule(name);
-  return row ? *row : *find_schedule(kPlainSchedule);
-}
-
-std::string_view plainest_schedule(Placement placement, bool pairs) {
-  if (placement == Placement::loop && !pairs) return kPlainSchedule;
-  const auto row = std::ranges::find_if(
-      kSchedules, [&](const ScheduleTraits& s) { return s.placement == placement && s.pairs == pairs; });
-  return row == kSchedules.end() ? kPlainSchedule : row->name;
-}
-
 std::vector<Problem> schedule_problems(std::string_view name, std::int64_t stages, std::int64_t chunks,
                                        std::int64_t micro_batches) {
-  const ScheduleTraits* const schedule = find_schedule(name);
-  if (!schedule) {
-    return {{"schedule", sentence("must be ", listed(schedule_names()), ", but is \"", name, "\"")}};
-  }
+  const auto names = schedule_names();
+  if (std::ranges::find(names, name) == names.end())
+    return {{"schedule", sentence("must be ", listed(names), ", but is \"", name, "\"")}};
+  const ScheduleTraits* const schedule = &traits_of_schedule(name);
   const bool two_ways = schedule->placement == Placement::two_directions;
   const auto is = [&] { return "is " + std::string(name) + ", which "; };
   std::vector<Problem> problems;

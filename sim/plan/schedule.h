@@ -1,6 +1,6 @@
 // Pipeline schedules: in which order each stage runs the passes of its micro-batches. A schedule is a
-// row of the table in schedule.cpp and a function in schedule_orders.cpp that returns the order of a stage;
-// everything else works on any of them.
+// function in schedule_orders.cpp that returns the order of a stage, and a row of the table there; everything
+// else works on any of them.
 //
 // clang-format off
 //   gpipe        all forward passes, then all backward (Huang et al. 2019)
@@ -76,7 +76,7 @@ enum class Chunks { one, several, two, any };
 // A schedule and what follows from its order. Requires a name of schedule_names().
 struct ScheduleTraits {
   std::string_view name;
-  // Of (stage, stages, chunks, micro-batches): one of schedule_orders.h.
+  // Of (stage, stages, chunks, micro-batches).
   std::vector<Slot> (*order)(std::int32_t, std::int32_t, std::int32_t, std::int32_t) = nullptr;
   Chunks chunks = Chunks::one;
   BackwardParts parts = BackwardParts::whole;

@@ -1,15 +1,18 @@
-#include "sim/plan/schedule_orders.h"
-
+// The orders of the schedules, a function each: the slots of one stage; and the table of the schedules. The
+// functions require schedule_problems(...).empty().
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <utility>
+#include <vector>
+
+#include "sim/plan/schedule.h"
+#include "sim/scenario/fields.h"
 
 namespace sim {
+namespace {
 
-Slots gpipe(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
-  return breadth_first(stage, stages, 1, micro_batches);
-}
+using Slots = std::vector<Slot>;
 
 Slots breadth_first(std::int32_t, std::int32_t, std::int32_t chunks, std::int32_t micro_batches) {
   Slots slots;
@@ -20,17 +23,9 @@ Slots breadth_first(std::int32_t, std::int32_t, std::int32_t chunks, std::int32_
   return slots;
 }
 
-Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int32_t chunks,
-                               std::int32_t micro_batches) {
-  if (chunks > 1) return interleaved(stage, stages, chunks, micro_batches);
-  const std::int32_t warm_up = std::min(stages - stage - 1, micro_batches);
-  Slots slots;
-  for (std::int32_t m = 0; m < warm_up; ++m) slots.push_back({Pass::forward, m});
-  for (std::int32_t m = 0; m < micro_batches; ++m) {
-    if (warm_up + m < micro_batches) slots.push_back({Pass::forward, warm_up + m});
-    slots.push_back({Pass::backward, m});
-  }
-  return slots;
+// The plain order of looped pipelines, with one chunk.
+Slots gpipe(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
+  return breadth_first(stage, stages, 1, micro_batches);
 }
 
 // Megatron-LM, core/pipeline_parallel/schedules.py: groups of `stages` micro-batches pass one chunk after the
@@ -48,6 +43,20 @@ Slots interleaved(std::int32_t stage, std::int32_t stages, std::int32_t chunks, 
   for (std::int32_t i = 0; i < passes; ++i) {
     if (warm_up + i < passes) slots.push_back(slot(Pass::forward, warm_up + i));
     slots.push_back(slot(Pass::backward, i));
+  }
+  return slots;
+}
+
+// With several chunks it is interleaved().
+Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int32_t chunks,
+                               std::int32_t micro_batches) {
+  if (chunks > 1) return interleaved(stage, stages, chunks, micro_batches);
+  const std::int32_t warm_up = std::min(stages - stage - 1, micro_batches);
+  Slots slots;
+  for (std::int32_t m = 0; m < warm_up; ++m) slots.push_back({Pass::forward, m});
+  for (std::int32_t m = 0; m < micro_batches; ++m) {
+    if (warm_up + m < micro_batches) slots.push_back({Pass::forward, warm_up + m});
+    slots.push_back({Pass::backward, m});
   }
   return slots;
 }
@@ -84,8 +93,6 @@ Slots zero_bubble_h2(std::int32_t stage, std::int32_t stages, std::int32_t, std:
   return slots;
 }
 
-namespace {
-
 // Writes the passes of two chunks, each of which takes its micro-batches in order from first[chunk] on.
 class TwoChunks {
  public:
@@ -120,8 +127,6 @@ class TwoChunks {
   std::array<std::int32_t, 2> forward_, backward_;  // next micro-batches
   std::deque<Slot> waiting_;
 };
-
-}  // namespace
 
 // As in PyTorch, torch/distributed/pipelining/schedules.py. What fills the pipeline is drawn up for at least
 // 2 stages - 1 micro-batches; those that a step does not have fall out.
@@ -160,8 +165,6 @@ Slots zero_bubble_v(std::int32_t stage, std::int32_t stages, std::int32_t, std::
   std::erase_if(slots, [&](const Slot& s) { return s.micro_batch >= micro_batches; });
   return slots;
 }
-
-namespace {
 
 // The eight steps of github.com/deepseek-ai/DualPipe. Micro-batches of chunk `near` have passed `depth`
 // stages when they reach this one; both directions meet after `half` stages.
@@ -211,8 +214,6 @@ Slots both_ways(std::int32_t depth, std::int32_t half, std::int32_t micro_batche
   return w.take();
 }
 
-}  // namespace
-
 Slots dualpipe(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   const std::int32_t each_way = micro_batches / 2;
   const bool near_first = stage < stages / 2;
@@ -222,6 +223,38 @@ Slots dualpipe(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32
 
 Slots dualpipe_v(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   return both_ways(stage, stages, micro_batches, TwoChunks(), 0);
+}
+
+// clang-format off
+constexpr auto all_split = BackwardParts::all_split, some_split = BackwardParts::some_split;
+constexpr std::array<ScheduleTraits, 9> kSchedules{{
+    {.name = "gpipe", .order = gpipe, .filling = 0},
+    {.name = kPlainSchedule, .order = one_forward_one_backward, .chunks = Chunks::any, .in_groups = true},
+    {.name = "interleaved", .order = interleaved, .chunks = Chunks::several, .in_groups = true},
+    {.name = "breadth-first", .order = breadth_first, .chunks = Chunks::several, .filling = 0},
+    {.name = "zb-h1", .order = zero_bubble_h1, .parts = all_split},
+    {.name = "zb-h2", .order = zero_bubble_h2, .parts = all_split, .filling = 3},
+    {.name = "zb-v", .order = zero_bubble_v, .chunks = Chunks::two, .parts = all_split, .placement = Placement::v, .filling = 3},
+    {.name = "dualpipe", .order = dualpipe, .parts = some_split, .placement = Placement::two_directions, .pairs = true},
+    {.name = "dualpipev", .order = dualpipe_v, .chunks = Chunks::two, .parts = some_split, .placement = Placement::v, .pairs = true, .filling = 3},
+}};
+// clang-format on
+static_assert(std::ranges::equal(kSchedules, kScheduleNames, {}, &ScheduleTraits::name),
+              "what a strategy may name (scenario/fields.h) are these rows, in their order");
+
+}  // namespace
+
+const ScheduleTraits& traits_of_schedule(std::string_view name) {
+  const auto row = std::ranges::find(kSchedules, name, &ScheduleTraits::name);
+  return row == kSchedules.end() ? *std::ranges::find(kSchedules, kPlainSchedule, &ScheduleTraits::name)
+                                 : *row;
+}
+
+std::string_view plainest_schedule(Placement placement, bool pairs) {
+  if (placement == Placement::loop && !pairs) return kPlainSchedule;
+  const auto row = std::ranges::find_if(
+      kSchedules, [&](const ScheduleTraits& s) { return s.placement == placement && s.pairs == pairs; });
+  return row == kSchedules.end() ? kPlainSchedule : row->name;
 }
 
 }  // namespace sim

@@ -1,5 +1,3 @@
-#include "sim/plan/stage_program.h"
-
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -8,6 +6,7 @@
 
 #include "sim/plan/layer_division.h"
 #include "sim/plan/pass_steps.h"
+#include "sim/plan/programs.h"
 
 namespace sim {
 namespace {

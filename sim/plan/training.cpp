@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "sim/plan/decoder.h"
-#include "sim/plan/early_stop.h"
 #include "sim/plan/extra_tensors.h"
 #include "sim/plan/fp8.h"
 #include "sim/plan/layer_division.h"
@@ -20,7 +19,6 @@
 #include "sim/plan/programs.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
-#include "sim/plan/stage_program.h"
 #include "sim/plan/step_blocks.h"
 #include "sim/plan/writing.h"
 
@@ -429,6 +427,20 @@ PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<Recomput
         replacements.empty() ? base : b.add_variant(base, b.block(base).name + suffix, replacements);
   }
   return blocks;
+}
+
+// `operations` of a layer that is computed again, without those at its end that leave nothing for later
+// actions: the last projection and what follows it. PyTorch's checkpoint without re-entrance does so from
+// 2.1 on (torch.utils.checkpoint.set_checkpoint_early_stop).
+std::vector<Operation> without_unread_end(const PlanBuilder& b, std::vector<Operation> operations) {
+  const auto leaves_something = [&](const Operation& op) {
+    return std::ranges::any_of(op.operands, [&](const Operand& o) {
+      return o.buffer != kNoBuffer && o.access != Access::read &&
+             b.buffer(o.buffer).buffer_class != BufferClass::scratch;
+    });
+  };
+  while (!operations.empty() && !leaves_something(operations.back())) operations.pop_back();
+  return operations;
 }
 
 // Buffers of results by name: what backward reads of a layer of any kind.

@@ -8,7 +8,6 @@
 #include "sim/plan/memory.h"
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/recompute.h"
-#include "sim/plan/stage_program.h"
 
 namespace sim {
 namespace {

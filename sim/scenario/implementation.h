@@ -167,7 +167,7 @@ struct Implementation {
   // In training a rank's rows of embedding and head are padded to a multiple of this, so that rows of logits
   // begin where products load whole vectors. The loss is that of the words alone.
   int vocabulary_multiple = 1;
-  // A layer is computed again up to the last result that backward reads (plan/early_stop.h); else all of it.
+  // A layer is computed again up to the last result that backward reads ; else all of it.
   bool recompute_stops_early = false;
   // Selective recompute keeps the attention core and every second product of a layer, in their order, and
   // repeats the rest (torchtitan's selective_ac_option "op"); else it repeats the attention core alone.

@@ -4,33 +4,22 @@
 #include <mutex>
 #include <string>
 
+#include "sim/cost/calibration_preset.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/table_words.h"
 
 namespace sim {
 
-const CalibratedDevice& calibrated_device(std::string_view name) {
+const Calibration& calibrated_device(std::string_view name) {
   if (name.empty()) throw CannotPredict("gpu is not given");
   const std::optional<std::string> preset = hardware_preset_of(name);
   if (!preset) throw CannotPredict("unknown GPU \"" + std::string(name) + "\": no hardware preset matches");
   static std::mutex mutex;
-  static std::map<std::string, std::optional<CalibratedDevice>, std::less<>> loaded;
+  static std::map<std::string, std::optional<Calibration>, std::less<>> loaded;
   const std::scoped_lock lock(mutex);
   const std::string key = (preset_directory() / *preset).string();  // of presets that may be exchanged
   auto found = loaded.find(key);
-  if (found == loaded.end()) {
-    std::optional<CalibratedDevice> device;
-    if (std::optional<GpuCalibration> gpu = load_gpu_calibration(*preset)) {
-      device.emplace();
-      device->hardware = load_hardware_preset(*preset);
-      device->gpu = std::move(*gpu);
-      device->calibration.hardware = device->hardware;
-      device->calibration.device = device->hardware.display_name;
-      device->calibration.launch = device->gpu.launch;
-      device->calibration.gpu = device->gpu;
-    }
-    found = loaded.emplace(key, std::move(device)).first;
-  }
+  if (found == loaded.end()) found = loaded.emplace(key, load_calibration_preset(*preset)).first;
   if (!found->second) throw CannotPredict("there is no calibration of " + *preset);
   return *found->second;
 }

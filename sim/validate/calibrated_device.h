@@ -7,14 +7,9 @@
 
 namespace sim {
 
-struct CalibratedDevice {
-  Hardware hardware;
-  GpuCalibration gpu;
-  Calibration calibration;  // the same, as predict() takes it
-};
-
-// By the free text of a table; loaded once. Throws CannotPredict where no preset or no calibration is meant.
-const CalibratedDevice& calibrated_device(std::string_view name);
+// The calibration preset, with its tables of a GPU, that the free text of a table means; loaded once. Throws
+// CannotPredict where no preset or no calibration is meant.
+const Calibration& calibrated_device(std::string_view name);
 
 // "bfloat16", "fp16/bf16", "fp8 (128-block scaled)", of a column. Throws CannotPredict.
 DType dtype_of(std::string_view column, std::string_view text);

@@ -21,7 +21,7 @@ CollectiveOperation operation_of(std::string_view text) {
 
 std::vector<Prediction> predict(const TableRow& row) {
   const CollectiveOperation operation = operation_of(row.text("collective"));
-  const CalibratedDevice& device = calibrated_device(row.text("gpu"));
+  const Calibration& device = calibrated_device(row.text("gpu"));
   const int ranks = static_cast<int>(row.count("num_gpus"));
   if (ranks < 2) throw CannotPredict("one GPU has nobody to communicate with");
   const int of_node = std::max(1, device.hardware.devices_per_node);
@@ -33,7 +33,7 @@ std::vector<Prediction> predict(const TableRow& row) {
                               .bytes = given.value_or(kLargeMessage),
                               .ranks = ranks,
                               .ranks_per_node = std::max(1, (ranks + nodes - 1) / nodes)};
-  const auto time = collective_time(device.gpu, device.hardware, shape, row.text("library"));
+  const auto time = collective_time(*device.gpu, device.hardware, shape, row.text("library"));
   if (!time) throw CannotPredict("this collective was not measured on the gpu");
   std::vector<Prediction> predictions;
   if (given) predictions.push_back(as_time("time_us", *time, kMicrosecond));

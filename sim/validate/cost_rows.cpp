@@ -109,15 +109,14 @@ Scenario usual_run(const TableRow& row, const Model& model, const Hardware& hard
 std::vector<Prediction> predict_run(const TableRow& row) {
   const double tokens = number_of(row, "tokens_t") * kTera;
   const Model model = model_of_run(row);
-  const CalibratedDevice& device = calibrated_device(row.text("gpu"));
+  const Calibration& device = calibrated_device(row.text("gpu"));
   const std::optional<double> given = row.number_if_given("num_gpus");
   const int devices = given && *given >= 1 ? static_cast<int>(*given)
                                            : usual_devices(model, tokens, device.hardware, DType::bf16);
 
   const bool says_how = !row.text("global_batch").empty();
-  const Run run =
-      says_how ? run_of(training_row(row).scenario(), device.calibration)
-               : fastest_run(usual_run(row, model, device.hardware, devices), devices, device.calibration);
+  const Run run = says_how ? run_of(training_row(row).scenario(), device)
+                           : fastest_run(usual_run(row, model, device.hardware, devices), devices, device);
 
   const EconomicRates rates = load_economic_rates();
   const std::string_view named = row.text("site");

@@ -12,12 +12,12 @@ std::vector<Prediction> rates(const MeasuredTime& time, double flops, double byt
   return predictions;
 }
 
-std::vector<Prediction> predict_product(const TableRow& row, const CalibratedDevice& device, bool grouped) {
+std::vector<Prediction> predict_product(const TableRow& row, const Calibration& device, bool grouped) {
   // Groups share no weights, but their rows fill the chip together.
   const double groups = grouped ? row.positive("batch") : 1;
   const ProductShape shape{groups * row.positive("m"), row.positive("n"), row.positive("k"),
                            dtype_of("dtype", row.text("dtype"))};
-  const auto time = product_time(device.gpu, device.hardware, shape, row.text("library"));
+  const auto time = product_time(*device.gpu, device.hardware, shape, row.text("library"));
   if (!time) throw CannotPredict("no product of this dtype was measured on the gpu");
   const double operand = static_cast<double>(bits(shape.dtype)) / 8, result = 2;
   const double bytes =
@@ -32,7 +32,7 @@ MeasuredKernel attention_kernel(std::string_view kernel, std::string_view pass) 
   return pass == "fwd+bwd" ? MeasuredKernel::attention_forward_backward : MeasuredKernel::attention_forward;
 }
 
-std::vector<Prediction> predict_attention(const TableRow& row, const CalibratedDevice& device) {
+std::vector<Prediction> predict_attention(const TableRow& row, const Calibration& device) {
   const MeasuredKernel kernel = attention_kernel(row.text("kernel"), row.text("pass"));
   const double heads = row.positive("heads");
   AttentionShape shape{.batch = row.positive("batch"),
@@ -46,7 +46,7 @@ std::vector<Prediction> predict_attention(const TableRow& row, const CalibratedD
   if (!(shape.kv_heads > 0)) throw CannotPredict("kv_heads must be above 0");
   const bool decode = kernel == MeasuredKernel::attention_decode;
   if (decode) shape.causal = false;  // one query sees every key
-  auto time = attention_time(device.gpu, device.hardware, kernel, shape, row.text("library"));
+  auto time = attention_time(*device.gpu, device.hardware, kernel, shape, row.text("library"));
   if (!time) throw CannotPredict("no attention of this pass and dtype was measured on the gpu");
   const double cache = 2 * 2 * shape.batch * shape.kv_heads * shape.kv_length * shape.head_dim;
   return rates(*time, decode ? 0 : attention_flops(kernel, shape).value, decode ? cache : 0);
@@ -59,7 +59,7 @@ std::vector<Prediction> predict(const TableRow& row) {
       kernel == "attention" || kernel == "attention prefill" || kernel == "attention decode";
   if (!product && !attention)
     throw CannotPredict("kernel \"" + std::string(kernel) + "\" is neither a GEMM nor attention");
-  const CalibratedDevice& device = calibrated_device(row.text("gpu"));
+  const Calibration& device = calibrated_device(row.text("gpu"));
   return product ? predict_product(row, device, grouped) : predict_attention(row, device);
 }
 

@@ -246,7 +246,7 @@ TrainingRow training_row(const TableRow& row) {
     s.implementation.pipeline.stalls = true;
     result.modes.push_back(std::move(s));
   }
-  result.calibration = &calibrated_device(result.scenario().hardware.name).calibration;
+  result.calibration = &calibrated_device(result.scenario().hardware.name);
   return result;
 }
 

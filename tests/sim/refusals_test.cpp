@@ -1,7 +1,7 @@
 // What a scenario asks of hardware and model that they do not have: refused, or remarked.
 #include <algorithm>
 
-#include "sim/plan/remarks.h"
+#include "sim/plan/legality.h"
 #include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/scenarios.h"

@@ -43,8 +43,8 @@ sim::Scenario step(const std::string& implementation) {
 }
 
 double seconds(const sim::Scenario& s) {
-  const sim::CalibratedDevice& device = sim::calibrated_device("h100-sxm");
-  return sim::predict_step(sim::make_plan(s), s.hardware, &device.calibration).seconds.value;
+  const sim::Calibration& device = sim::calibrated_device("h100-sxm");
+  return sim::predict_step(sim::make_plan(s), s.hardware, &device).seconds.value;
 }
 
 }  // namespace
