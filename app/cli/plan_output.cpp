@@ -174,19 +174,19 @@ Digest digest_of(const PlanSearch& search, const PlanFound& found) {
     const auto& of = std::get<TrainingSearch>(search.of);
     digest.counts = counts_of(candidates(search), *r);
     digest.objective = name(of.objective);
-    for (const sim::Candidate& c : r->by(of.objective)) digest.best.push_back(row_of(search, of, c));
+    for (const sim::Candidate& c : r->best[of.objective]) digest.best.push_back(row_of(search, of, c));
     for (const sim::Candidate& c : r->front) digest.front.push_back(row_of(search, of, c));
     for (const std::int64_t index : winner_and_runner_up(
-             r->by(of.objective), [](const auto&a, const auto&b) { return a.step != b.step; }))
+             r->best[of.objective], [](const auto&a, const auto&b) { return a.step != b.step; }))
       digest.first_two.push_back(sim::candidate(of.space, index));
   } else if (const auto* s = std::get_if<sim::ServingResult>(&found)) {
     const auto& of = std::get<ServingSearch>(search.of);
     digest.counts = counts_of(candidates(search), *s);
     digest.objective = name(of.objective);
-    for (const sim::ServingCandidate& c : s->by(of.objective)) digest.best.push_back(row_of(search, of, c));
+    for (const sim::ServingCandidate& c : s->best[of.objective]) digest.best.push_back(row_of(search, of, c));
     for (const sim::ServingCandidate& c : s->front) digest.front.push_back(row_of(search, of, c));
     digest.first_two_of_space = winner_and_runner_up(
-        s->by(of.objective), [](const auto& a, const auto& b) { return a.tpot != b.tpot; });
+        s->best[of.objective], [](const auto& a, const auto& b) { return a.tpot != b.tpot; });
   }
   return digest;
 }
@@ -241,8 +241,8 @@ struct Comparison {
   std::vector<Line> lines;
 };
 
-constexpr std::array<std::string_view, sim::kCostKinds> kKindNames = {"matrix products", "attention",
-                                                                      "small kernels", "exchange", "host"};
+constexpr sim::EnumArray<sim::CostKind, std::string_view> kKindNames = {"matrix products", "attention",
+                                                                        "small kernels", "exchange", "host"};
 
 Comparison comparison_of(const PlanSearch& search, const Digest& digest) {
   Comparison c;
@@ -262,10 +262,9 @@ Comparison comparison_of(const PlanSearch& search, const Digest& digest) {
   for (const std::int64_t index : digest.first_two_of_space)
     spent.push_back(sim::spending(of.space, of.traffic, of.constraints, index, calibration));
   const auto add_lines = [&](const char* of_what, auto breakdown) {
-    for (int kind = 0; kind < sim::kCostKinds; ++kind) {
-      Comparison::Line line{fmt::format("{}: {}", of_what, kKindNames[static_cast<std::size_t>(kind)]), {}};
-      for (const sim::ServingSpending& s : spent)
-        line.seconds.push_back(breakdown(s).parts[static_cast<std::size_t>(kind)].expected);
+    for (const sim::CostKind kind : sim::kAll<sim::CostKind>) {
+      Comparison::Line line{fmt::format("{}: {}", of_what, kKindNames[kind]), {}};
+      for (const sim::ServingSpending& s : spent) line.seconds.push_back(breakdown(s).parts[kind].expected);
       c.lines.push_back(std::move(line));
     }
     Comparison::Line whole{of_what, {}};

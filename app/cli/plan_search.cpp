@@ -201,9 +201,9 @@ std::string nearest_training(const PlanSearch& search, const TrainingSearch& of,
     return too_large(search, of.constraints, *found.smallest, flags, options);
   }
   const sim::Constraints& c = of.constraints;
-  const sim::Candidate &fastest = any.by(sim::Objective::time).front(),
-                       &cheapest = any.by(sim::Objective::money).front(),
-                       &leanest = any.by(sim::Objective::energy).front();
+  const sim::Candidate &fastest = any.best[sim::Objective::time].front(),
+                       &cheapest = any.best[sim::Objective::money].front(),
+                       &leanest = any.best[sim::Objective::energy].front();
   std::string text;
   add_limit(text, "--slowest-step-s", c.slowest_step.has_value(),
             c.slowest_step ? fmt::format("{:g}", c.slowest_step->value) : "",
@@ -243,7 +243,7 @@ std::string nearest_serving(const PlanSearch& search, const ServingSearch& of,
     return too_large(search, of.constraints, *found.smallest, flags, options);
   }
   const sim::ServingConstraints& c = of.constraints;
-  const auto& all = any.by(sim::ServingObjective::latency);
+  const auto& all = any.best[sim::ServingObjective::latency];
   const auto least = [&](auto value) {
     double best = std::numeric_limits<double>::infinity();
     for (const sim::ServingCandidate& candidate : all) best = std::min(best, value(candidate));

@@ -61,10 +61,8 @@ std::string what_made_the_difference(const sim::Report& report, const Pin& basel
   // Of the same work, so that parts can be subtracted.
   const double scale = comparable ? was * then.whole.value / (rate * now.whole.value) : 1;
   std::vector<std::pair<double, sim::StepPart>> changes;
-  for (std::size_t i = 0; i < sim::kStepParts; ++i) {
-    const auto part = static_cast<sim::StepPart>(i);
+  for (const sim::StepPart part : sim::kAll<sim::StepPart>)
     changes.emplace_back(scale * now[part].value - then[part].value, part);
-  }
   std::sort(changes.begin(), changes.end(),
             [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
   constexpr std::size_t kMostParts = 3;

@@ -23,9 +23,9 @@ constexpr std::array<ImU32, kMemoryCategories> kMemoryColors = {
 constexpr std::array<ImU32, kPasses> kPassColors = {rgb(0x5C68D8), rgb(0xDC4B72), rgb(0xE9A7A1),
                                                     rgb(0xB59CF0), rgb(0xD6C021)};
 // compute, memory, launch, host, network, bubble, slowest, other.
-constexpr std::array<ImU32, sim::kStepParts> kPartColors = {rgb(0x0D78CD), rgb(0x6ECBF6), rgb(0x3BAA46),
-                                                            rgb(0xA08BD6), rgb(0xE2888D), rgb(0xEABB17),
-                                                            rgb(0xA56301), rgb(0x70809B)};
+constexpr sim::EnumArray<sim::StepPart, ImU32> kPartColors = {rgb(0x0D78CD), rgb(0x6ECBF6), rgb(0x3BAA46),
+                                                              rgb(0xA08BD6), rgb(0xE2888D), rgb(0xEABB17),
+                                                              rgb(0xA56301), rgb(0x70809B)};
 constexpr std::array<ImU32, kPins> kPinColors = {rgb(0x946DE4), rgb(0x26A8A7), rgb(0xD1466F), rgb(0x7A981B),
                                                  rgb(0xD6746F)};
 

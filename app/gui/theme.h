@@ -35,7 +35,7 @@ struct Palette {
   ImU32 ceiling;                                // lines that a machine cannot pass
   std::array<ImU32, kMemoryCategories> memory;  // the same in all themes: one category, one colour
   std::array<ImU32, kPasses> passes;
-  std::array<ImU32, sim::kStepParts> parts;  // of a step's time
+  sim::EnumArray<sim::StepPart, ImU32> parts;  // of a step's time
   std::array<ImU32, kPins> pins;
   bool is_dark = true;
   ImU32 grid = border;  // lines and tracks behind what is drawn

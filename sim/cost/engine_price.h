@@ -10,7 +10,6 @@ bool is_served(const Scenario& scenario);
 
 // The kinds of cost that an iteration's time is made of.
 enum class CostKind { products, attention, small_kernels, collectives, host };
-inline constexpr int kCostKinds = 5;
 CostKind cost_kind(OpKind kind);
 
 // Fixed times of small kernels and the host's work are estimates from sources about the engines, not

@@ -5,13 +5,13 @@
 namespace sim {
 
 void CostBreakdown::add(CostKind kind, Seconds expected, double relative_error) {
-  of(kind).expected += expected;
-  of(kind).above += expected * relative_error;
+  parts[kind].expected += expected;
+  parts[kind].above += expected * relative_error;
 }
 
 void CostBreakdown::add(CostKind kind, const Price& price, double times) {
-  of(kind).expected += price.seconds * times;
-  of(kind).above += (price.high - price.seconds) * times;
+  parts[kind].expected += price.seconds * times;
+  parts[kind].above += (price.high - price.seconds) * times;
 }
 
 Seconds CostBreakdown::total() const {

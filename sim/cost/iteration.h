@@ -1,9 +1,9 @@
 // One iteration of an inference engine, and what its time is made of.
 #pragma once
-#include <array>
 #include <vector>
 
 #include "sim/cost/engine_price.h"
+#include "sim/enum_array.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -14,9 +14,8 @@ struct CostBreakdown {
     Seconds expected;
     Seconds above;  // the upper end of the 90 % band less the expected
   };
-  std::array<Part, kCostKinds> parts{};
+  EnumArray<CostKind, Part> parts{};
 
-  Part& of(CostKind kind) { return parts[static_cast<std::size_t>(kind)]; }
   void add(CostKind kind, Seconds expected, double relative_error);
   void add(CostKind kind, const Price& price, double times);
   Seconds total() const;

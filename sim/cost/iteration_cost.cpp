@@ -298,7 +298,7 @@ void IterationCost::add_rows(const EnginePass& pass, double scale, EngineRows& r
       rows.add(*entry.operation, entry.priced, entry.count * weight * times);
   });
   const CostBreakdown one = cost(pass);
-  const Seconds host = one.parts[static_cast<std::size_t>(CostKind::host)].expected;
+  const Seconds host = one.parts[CostKind::host].expected;
   rows.add_other("engine.host", OpKind::host_read, times,
                  with_error(host * times, kEstimateError, Bound::launch));
   rows.add_other("engine.send", OpKind::send, times,

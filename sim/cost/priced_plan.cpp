@@ -53,7 +53,7 @@ Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
   const Workload& workload = plan.scenario.workload;
   if (workload.task != Task::generate) return memory.live_peak;
   const std::int64_t places = workload.prompt_length + workload.max_new_tokens;
-  const Bytes cache = memory.at_peak[static_cast<std::size_t>(BufferClass::kv_cache)];
+  const Bytes cache = memory.at_peak[BufferClass::kv_cache];
   return memory.live_peak - Bytes{cache.value / (2 * places) * workload.max_new_tokens};
 }
 

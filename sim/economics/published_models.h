@@ -16,7 +16,6 @@ enum class QualityMeasure {
 };
 template <>
 inline constexpr std::array<std::string_view, 2> kOtherWords<QualityMeasure>{"commonsense reasoning", "MMLU"};
-inline constexpr int kQualityMeasures = 2;
 
 struct PublishedModel {
   std::string name;    // "Llama 2 70B"

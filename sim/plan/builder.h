@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/enum_array.h"
 #include "sim/plan/plan.h"
 
 namespace sim {
@@ -84,19 +85,11 @@ inline bool adds_up_shards(const Strategy& s) {
 enum class Unit { embedding, layer, expert_layer, state_space, attention, feed_forward, experts_alone, head };
 inline constexpr std::array kLayerUnits{Unit::layer,     Unit::expert_layer, Unit::state_space,
                                         Unit::attention, Unit::feed_forward, Unit::experts_alone};
-inline constexpr std::array kUnits{Unit::embedding,     Unit::layer,     Unit::expert_layer,
-                                   Unit::state_space,   Unit::attention, Unit::feed_forward,
-                                   Unit::experts_alone, Unit::head};
+
 // Something of each unit.
 template <class T>
-struct PerUnit {
-  T embedding{}, layer{}, expert_layer{}, state_space{}, attention{}, feed_forward{}, experts_alone{}, head{};
-  static constexpr std::array<T PerUnit::*, kUnits.size()> kMembers{
-      &PerUnit::embedding, &PerUnit::layer,        &PerUnit::expert_layer,  &PerUnit::state_space,
-      &PerUnit::attention, &PerUnit::feed_forward, &PerUnit::experts_alone, &PerUnit::head};
-  T& operator[](Unit unit) { return this->*kMembers[static_cast<std::size_t>(unit)]; }
-  const T& operator[](Unit unit) const { return this->*kMembers[static_cast<std::size_t>(unit)]; }
-};
+using PerUnit = EnumArray<Unit, T>;
+
 inline constexpr bool is_layer(Unit unit) {
   return unit != Unit::embedding && unit != Unit::head;
 }

@@ -318,10 +318,9 @@ void find_peak(const Plan& plan, const Lives& lives, const std::vector<Bytes>& b
   const OpTime within = memory.peak_time - begin_at_peak;
   for (const BlockUse& u : lives.scratch_of(block_at_peak))
     if (u.first <= within && within <= u.last)
-      memory.at_peak[static_cast<std::size_t>(BufferClass::scratch)] +=
-          aligned(bytes[static_cast<std::size_t>(u.buffer)]);
+      memory.at_peak[BufferClass::scratch] += aligned(bytes[static_cast<std::size_t>(u.buffer)]);
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
-    Bytes& of_class = memory.at_peak[static_cast<std::size_t>(plan.buffers[b].buffer_class)];
+    Bytes& of_class = memory.at_peak[plan.buffers[b].buffer_class];
     lives.instances_of(static_cast<BufferId>(b), [&](std::int32_t, std::int32_t, OpTime first, OpTime last) {
       if (first <= memory.peak_time && memory.peak_time <= last) of_class += aligned(bytes[b]);
     });

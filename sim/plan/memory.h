@@ -11,7 +11,6 @@
 // Micro-batches that follow each other without overlap repeat the first one's lives at the first one's
 // addresses: their activations are one set of instances.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -30,13 +29,13 @@ struct Instance {
   BufferId buffer = kNoBuffer;
   std::int32_t layer = 0, micro_batch = 0;  // 0 where the buffer is not per layer, per micro-batch
   Bytes bytes;                              // largest over the variables that it is used with
-  // Inclusive. For scratch: indices of operations in its block. For instances that micro-batches share: in the
-  // first of them.
+  // Inclusive. For scratch: indices of operations in its block. For instances that micro-batches share: in
+  // the first of them.
   OpTime first = 0, last = 0;
   Bytes offset;  // in the arena
 };
 
-using MemoryByClass = std::array<Bytes, kBufferClasses>;  // indexed by BufferClass
+using MemoryByClass = EnumArray<BufferClass, Bytes>;
 Bytes total(const MemoryByClass& m);
 
 inline constexpr std::int64_t kArenaAlignment = 256;  // bytes; cuBLASLt and vector loads need 16

@@ -54,12 +54,12 @@ class StepWriter {
       flush();
       of_waiting_ = step.unit;
       waiting_ = 1;
-      if (bucket_.of(step.unit) == 1) flush();
+      if (bucket_[step.unit] == 1) flush();
       step.layer += step.direction;
       --step.count;
     }
     of_waiting_ = step.unit;
-    step.bucket = bucket_.of(step.unit);
+    step.bucket = bucket_[step.unit];
     step.waiting = waiting_;
     waiting_ = (waiting_ + step.count) % step.bucket;
     append(step);

@@ -31,8 +31,6 @@ struct UnitStep {
   std::int32_t flushed = 0;
 };
 
-inline constexpr std::array kPasses{Pass::forward, Pass::backward, Pass::backward_input,
-                                    Pass::backward_weight};
 // Whether a schedule with such backward passes has any of these.
 constexpr bool has_pass(BackwardParts parts, Pass pass) {
   if (pass == Pass::forward) return true;

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/enum_names.h"
+#include "sim/enum_array.h"
 #include "sim/plan/operation.h"
 #include "sim/scenario/scenario.h"
 
@@ -30,7 +30,7 @@ enum class BufferClass {
   communication,
   input
 };
-inline constexpr int kBufferClasses = 8;
+inline constexpr int kBufferClasses = kCount<BufferClass>;
 
 enum class Lifetime {
   plan,       // exists before the first action and after the last

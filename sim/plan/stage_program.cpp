@@ -338,7 +338,7 @@ class StageWriter {
     for (const Reduction& r : reduced_last_) reduce(r);
     for_each_unit([&](const At& u) {
       if (u.unit == Unit::embedding && defers_embedding(scenario_))
-        reduce({{u}, blocks_.reduce.embedding, true});
+        reduce({{u}, blocks_.reduce[Unit::embedding], true});
     });
     Waits waits{last_collective_};
     for (const OnceStep& o : steps_before_update(blocks_)) {

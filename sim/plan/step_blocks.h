@@ -33,21 +33,12 @@ struct LayerBlocks {
 
 // A block of one kind of work for each unit; -1: of a unit that has nothing to do there.
 struct UnitBlocks : PerUnit<BlockId> {
-  UnitBlocks() {
-    for (const Unit unit : kUnits) (*this)[unit] = -1;
-  }
+  UnitBlocks() { fill(-1); }
 };
 
 // Layers of each sort whose gradients are reduced together.
-struct BucketLayers {
-  std::array<std::int32_t, kUnits.size()> layers = [] {
-    std::array<std::int32_t, kUnits.size()> one_by_one{};
-    one_by_one.fill(1);
-    return one_by_one;
-  }();
-  std::int32_t& of(Unit unit) { return layers[static_cast<std::size_t>(unit)]; }
-  std::int32_t of(Unit unit) const { return layers[static_cast<std::size_t>(unit)]; }
-  auto operator<=>(const BucketLayers&) const = default;
+struct BucketLayers : PerUnit<std::int32_t> {
+  BucketLayers() { fill(1); }
 };
 
 // What a unit's passes read and write of its parameters: these, and whole gradients.
@@ -77,7 +68,7 @@ struct StepBlocks {
   PerUnit<BucketBlocks> buckets;  // of layers
   BucketLayers bucket() const {
     BucketLayers all;
-    for (const Unit unit : kLayerUnits) all.of(unit) = buckets[unit].layers;
+    for (const Unit unit : kLayerUnits) all[unit] = buckets[unit].layers;
     return all;
   }
   UnitBlocks reduce_replicas;                          // hybrid sharding: of shards

@@ -26,7 +26,7 @@ namespace sim {
 
 // What the names of a unit's blocks begin with.
 template <>
-inline constexpr std::array<std::string_view, kUnits.size()> kOtherWords<Unit>{
+inline constexpr std::array<std::string_view, kCount<Unit>> kOtherWords<Unit>{
     "embedding",       "layer",     "layer.experts", "layer.state_space",
     "layer.attention", "layer.mlp", "layer.experts", "head"};
 
@@ -552,7 +552,7 @@ UnitTensors unit_tensors(const PlanBuilder& b, const DecoderParameters& p) {
   units.held[Unit::embedding] = p.embedding_group();
   units.held[Unit::head] = p.head_group();
   for (const Unit layer : units.layers) units.held[layer] = p.layer_group(layer);
-  for (const Unit unit : kUnits) units[unit] = learning(units.held[unit]);
+  for (const Unit unit : kAll<Unit>) units[unit] = learning(units.held[unit]);
   return units;
 }
 
@@ -971,7 +971,7 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p,
     return buffers;
   };
   UnitParameters parameters;
-  for (const Unit unit : kUnits) parameters[unit] = of(units.held[unit]);
+  for (const Unit unit : kAll<Unit>) parameters[unit] = of(units.held[unit]);
   Tensors head = units.held[Unit::head];
   if (p.head_uses_embedding) {
     Tensor embedding = p.embedding;

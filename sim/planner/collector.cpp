@@ -24,9 +24,7 @@ double time_of(const Candidate& c) {
 }
 
 bool no_worse(const Candidate& a, const Candidate& b) {
-  for (int o = 0; o < kObjectives; ++o)
-    if (cost(a, static_cast<Objective>(o)) > cost(b, static_cast<Objective>(o))) return false;
-  return true;
+  return std::ranges::none_of(kAll<Objective>, [&](Objective o) { return cost(a, o) > cost(b, o); });
 }
 
 // Which constraint a candidate breaks first; empty: none.
@@ -152,7 +150,7 @@ Collector::Added Collector::add(std::int64_t index, std::int32_t devices, double
   const std::string_view constraint = broken(c, constraints_, most_memory_);
   if (added.fits_memory && (!fastest_ || order_by(Objective::time)(c, *fastest_))) fastest_ = c;
   if (constraint.empty()) {
-    for (int o = 0; o < kObjectives; ++o) added.kept |= keep_best(c, static_cast<Objective>(o));
+    for (const Objective o : kAll<Objective>) added.kept |= keep_best(c, o);
     added.kept |= keep_front(c);
   } else {
     added.refused_by = reason(std::string(constraint));
@@ -170,9 +168,8 @@ Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Second
   if (limits_time_ || !fastest_ || smallest_ < 0 || least <= fastest_->step) return kAny;
   const Candidate c = candidate(0, devices, tokens, {least, {}});
   Bytes most = smallest_memory_;
-  for (int o = 0; o < kObjectives; ++o) {
-    const auto objective = static_cast<Objective>(o);
-    const Best& best = best_[static_cast<std::size_t>(o)];
+  for (const Objective objective : kAll<Objective>) {
+    const Best& best = best_[objective];
     if (!best.full) return kAny;
     if (objective == Objective::memory)
       most = std::max(most, Bytes{static_cast<std::int64_t>(best.worst)});
@@ -189,7 +186,7 @@ Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Second
 }
 
 bool Collector::keep_best(const Candidate& c, Objective objective) {
-  Best& best = best_[static_cast<std::size_t>(objective)];
+  Best& best = best_[objective];
   if (options_.most_kept == 0 || (best.full && cost(c, objective) > best.worst)) return false;
   best.kept.push_back(c);
   if (best.kept.size() < (best.full ? 2 : 1) * options_.most_kept) return true;
@@ -222,11 +219,10 @@ void Collector::draw(const Candidate& c) {
 }
 
 void Collector::learn(const SearchResult& found) {
-  for (int o = 0; o < kObjectives; ++o) {
-    const auto objective = static_cast<Objective>(o);
-    const std::vector<Candidate>& kept = found.by(objective);
+  for (const Objective objective : kAll<Objective>) {
+    const std::vector<Candidate>& kept = found.best[objective];
     if (kept.empty() || kept.size() < options_.most_kept) continue;
-    Best& best = best_[static_cast<std::size_t>(o)];
+    Best& best = best_[objective];
     const double worst = cost(kept.back(), objective);
     best.worst = best.full ? std::min(best.worst, worst) : worst;
     best.full = true;
@@ -246,10 +242,9 @@ SearchResult Collector::take() {
   r.fitting = std::exchange(fitting_, 0);
   for (std::size_t i = 0; i < reasons_.size(); ++i)
     if (const std::int64_t n = std::exchange(refused_[i], 0); n > 0) r.refused[reasons_[i]] = n;
-  for (int o = 0; o < kObjectives; ++o) {
-    Best& best = best_[static_cast<std::size_t>(o)];
-    r.best[static_cast<std::size_t>(o)] = std::exchange(best.kept, {});
-    cut_best(r.best[static_cast<std::size_t>(o)], static_cast<Objective>(o), options_.most_kept);
+  for (const Objective o : kAll<Objective>) {
+    r.best[o] = std::exchange(best_[o].kept, {});
+    cut_best(r.best[o], o, options_.most_kept);
   }
   for (const auto& [devices, front] : fronts_) r.front.insert(r.front.end(), front.begin(), front.end());
   cut_front(r.front);

@@ -103,7 +103,7 @@ class Collector {
   std::vector<std::string> reasons_;
   std::vector<std::int64_t> refused_;
   std::int64_t looked_at_ = 0, legal_ = 0, evaluated_ = 0, fitting_ = 0;
-  std::array<Best, kObjectives> best_;
+  EnumArray<Objective, Best> best_;
   // For each number of devices, where time decides money and energy: by time, memory falls.
   std::map<std::int32_t, std::vector<Candidate>> fronts_;
   std::vector<Candidate> points_;

@@ -8,17 +8,6 @@
 namespace sim {
 namespace {
 
-// A piece's embedding is unit 0, its head comes after its layers.
-bool is_head(const PassStep& s) {
-  return s.kind < 0 && s.unit > 0;
-}
-bool is_embedding(const PassStep& s) {
-  return s.kind < 0 && s.unit == 0;
-}
-double bytes_of(const UnitBytes& u, const PassStep& s) {
-  return s.kind >= 0 ? u.layers[static_cast<std::size_t>(s.kind)] : is_head(s) ? u.head : u.embedding;
-}
-
 bool gathers(const Exchange& exchange, Pass pass) {
   return exchange.zero_stage == 3 && pass != Pass::backward_weight;
 }
@@ -49,17 +38,18 @@ struct OfUnit {
   double gathered = 0, begun = 0, reduced = 0;
 };
 OfUnit of_unit(const PassStep& s, const Exchange& e, Pass pass, const StateMemory& m) {
-  const bool head_of_both = e.both_ends && is_head(s), embedding_of_both = e.both_ends && is_embedding(s);
+  const bool head_of_both = e.both_ends && s.place == kHeadPlace;
+  const bool embedding_of_both = e.both_ends && s.place == kEmbeddingPlace;
   OfUnit bytes;
-  if (gathers(e, pass)) bytes.gathered = bytes_of(gathered_in(pass, m), s);
+  if (gathers(e, pass)) bytes.gathered = gathered_in(pass, m)[s.place];
   // What the head uses of the embedding's is gathered before the one and freed after the other; of gradients
   // what both share is reduced with the embedding's.
   if (gathers(e, pass) && pass == Pass::forward)
     bytes.gathered += (head_of_both ? m.shared_gathered : 0) - (embedding_of_both ? m.shared_gathered : 0);
   if (reduces(e, pass))
-    bytes.reduced = bytes_of(m.whole_gradients, s) - (head_of_both ? m.shared_gradient : 0);
-  if (reduces(e, pass) && pass != Pass::backward_weight) bytes.begun = bytes_of(m.whole_gradients, s);
-  if (e.begun) bytes.begun += bytes_of(m.accumulators, s) - (embedding_of_both ? m.shared_accumulators : 0);
+    bytes.reduced = m.whole_gradients[s.place] - (head_of_both ? m.shared_gradient : 0);
+  if (reduces(e, pass) && pass != Pass::backward_weight) bytes.begun = m.whole_gradients[s.place];
+  if (e.begun) bytes.begun += m.accumulators[s.place] - (embedding_of_both ? m.shared_accumulators : 0);
   return bytes;
 }
 
@@ -74,13 +64,13 @@ double most_in_steps(const Exchange& e, Pass pass, const Piece& piece, const std
   gathered.assign(1, 0);
   for (const PassStep& s : steps)
     if (gathers_any && s.is_first_of_unit)
-      gathered.push_back(gathered.back() + bytes_of(gathered_in(pass, m), s));
+      gathered.push_back(gathered.back() + gathered_in(pass, m)[s.place]);
   const double* const of_first = gathered.data();
   const std::size_t last = gathered.size() - 1;
   std::size_t at = 0, ahead = static_cast<std::size_t>(e.prefetch);  // of units that have been gathered
   double most = 0, freed = 0, gradients = 0;
   if (reduces(e, pass) && pass == Pass::backward_weight)
-    for (const Piece::Run& r : piece.runs) gradients += m.whole_gradients.layers[r.kind] * r.layers;
+    gradients = bytes_of_layers(m.whole_gradients, piece);
   double waiting = 0, last_waiting = 0;  // gradients to be reduced; the last unit's of them
   std::int32_t units_waiting = 0;
   // The first units whose gradients wait: all of them, or all but the last.
@@ -131,22 +121,27 @@ double most_in_steps(const Exchange& e, Pass pass, const Piece& piece, const std
 double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, const Piece& piece,
                  const PieceMemory& memory, const StateMemory& states) {
   const Exchange e = in_pass(exchange, pass, memory);
-  if (e == Exchange{}) return memory.most[static_cast<std::size_t>(pass)];
-  const auto [most, added] = memory.with_exchanges[static_cast<std::size_t>(pass)].try_emplace(e);
+  if (e == Exchange{}) return memory.most[pass];
+  const auto [most, added] = memory.with_exchanges[pass].try_emplace(e);
   if (!added) return most;
   BucketLayers bucket;
-  bucket.of(Unit::layer) = e.layers;
-  bucket.of(Unit::expert_layer) = e.expert_layers;
-  const auto [units, is_new] = memory.units_with[static_cast<std::size_t>(pass)].try_emplace(bucket);
+  bucket[Unit::layer] = e.layers;
+  bucket[Unit::expert_layer] = e.expert_layers;
+  const auto [units, is_new] = memory.units_with[pass].try_emplace(bucket);
   if (is_new) set_pass_steps(scenario, piece, pass, {.layers = true, .ends = true}, bucket, units);
-  return most = most_in_steps(e, pass, piece, units, memory.of(pass), states);
+  return most = most_in_steps(e, pass, piece, units, memory.passes[pass], states);
+}
+
+double bytes_of_layers(const UnitBytes& units, const Piece& piece) {
+  double bytes = 0;
+  for (const Piece::Run& r : piece.runs) bytes += units[place_of_layers(r.kind)] * r.layers;
+  return bytes;
 }
 
 double accumulated(const StateMemory& m, const Piece& piece, bool both_ends) {
-  double bytes = piece.last ? m.accumulators.head : 0;
-  if (piece.first) bytes += m.accumulators.embedding - (both_ends ? m.shared_accumulators : 0);
-  for (const Piece::Run& r : piece.runs) bytes += m.accumulators.layers[r.kind] * r.layers;
-  return bytes;
+  double bytes = piece.last ? m.accumulators[kHeadPlace] : 0;
+  if (piece.first) bytes += m.accumulators[kEmbeddingPlace] - (both_ends ? m.shared_accumulators : 0);
+  return bytes + bytes_of_layers(m.accumulators, piece);
 }
 
 }  // namespace sim

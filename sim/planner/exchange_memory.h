@@ -12,6 +12,7 @@ namespace sim {
 double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, const Piece& piece,
                  const PieceMemory& memory, const StateMemory& states);
 
+double bytes_of_layers(const UnitBytes& units, const Piece& piece);
 // Accumulated gradients of a piece's units. `both_ends`: as Exchange has it.
 double accumulated(const StateMemory& states, const Piece& piece, bool both_ends);
 

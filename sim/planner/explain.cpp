@@ -1,7 +1,6 @@
 #include "sim/planner/explain.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 
@@ -13,7 +12,7 @@
 namespace sim {
 namespace {
 
-using Spent = std::array<Seconds, kSpendings>;
+using Spent = EnumArray<Spending, Seconds>;
 
 Spending part_of_compute(OpKind kind) {
   if (is_product(kind)) return Spending::matrix_products;
@@ -49,7 +48,7 @@ class Ledger {
   const Spent& spent() const { return spent_; }
 
  private:
-  void spend(Spending part, Seconds t) { spent_[static_cast<std::size_t>(part)] += t; }
+  void spend(Spending part, Seconds t) { spent_[part] += t; }
 
   void add(const Action& a, std::size_t i) {
     const ExecutedProgram& executed = priced_.expected.programs[program_];
@@ -137,11 +136,11 @@ Explanation explain(const std::vector<Scenario>& scenarios, const Calibration* c
     e.step.push_back(report.step_time);
     e.memory.push_back(peak_memory(report));
     Spent of_step = Ledger(plan, priced, last_to_end(plan, priced), interference(s, s.hardware)).spent();
-    of_step[static_cast<std::size_t>(Spending::slowest)] = report.waiting_for_slowest;
+    of_step[Spending::slowest] = report.waiting_for_slowest;
     spent.push_back(of_step);
   }
-  for (std::size_t part = 0; part < kSpendings; ++part) {
-    SpendingRow row{static_cast<Spending>(part), {}};
+  for (const Spending part : kAll<Spending>) {
+    SpendingRow row{part, {}};
     for (const Spent& s : spent) row.seconds.push_back(s[part]);
     bool any = false;  // more than what rounding leaves
     for (std::size_t i = 0; i < spent.size(); ++i) any = any || spent[i][part] > e.step[i] * 1e-9;

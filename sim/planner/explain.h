@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/cost/calibration.h"
-#include "sim/enum_names.h"
+#include "sim/enum_array.h"
 #include "sim/scenario/scenario.h"
 #include "sim/units.h"
 
@@ -25,10 +25,9 @@ enum class Spending {
   host,     // compute waits for launches and for copies
   slowest,  // ranks wait for the slowest of them
 };
-inline constexpr int kSpendings = 12;
 // clang-format off
 template <>
-inline constexpr std::array<std::string_view, kSpendings> kOtherWords<Spending>{
+inline constexpr std::array<std::string_view, kCount<Spending>> kOtherWords<Spending>{
     "matrix products", "attention", "other compute", "recomputation", "tensor-parallel exchange",
     "context-parallel exchange", "expert-parallel exchange", "data-parallel exchange",
     "pipeline bubble and transfers", "optimizer", "waiting for the host", "waiting for the slowest"};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/enum_array.h"
+
 namespace sim {
 namespace {
 
@@ -87,10 +89,9 @@ class Stage {
 }  // namespace
 
 StagesInFlight in_flight(const Schedule& schedule, bool begins_gradients) {
-  constexpr std::size_t kPasses = 4;
   const auto chunks = static_cast<std::size_t>(schedule.chunks);
   // Of each pass and chunk: of all stages, and those of the stage at hand.
-  std::vector<std::vector<Moment>> all(kPasses * chunks), most(all);
+  std::vector<std::vector<Moment>> all(kCount<Pass> * chunks), most(all);
   std::vector<std::size_t> before(all.size());  // where those of the stage before begin
   Moment now;
   for (std::int32_t i = 0; i < schedule.stages; ++i) {

@@ -12,15 +12,6 @@
 namespace sim {
 namespace {
 
-std::size_t index(Pass pass) {
-  return static_cast<std::size_t>(pass);
-}
-
-bool is_one_of(const UnitBlocks& blocks, BlockId block) {
-  return block == blocks.embedding || block == blocks.layer || block == blocks.expert_layer ||
-         block == blocks.head;
-}
-
 // The pieces that are traced: how many layers, and how many of them are recomputed together.
 struct FewLayers {
   std::int32_t layers, interval;
@@ -109,7 +100,7 @@ struct TracedPass {
   StepChange embedding, head;
   std::vector<StepChange> layers, recomputed;
 };
-using Traced = std::array<TracedPass, 4>;  // by Pass
+using Traced = EnumArray<Pass, TracedPass>;
 
 }  // namespace
 
@@ -287,10 +278,10 @@ class PassMemory::Tracer {
       if (begins_pass || action.phase == Phase::optimizer) end_step();
       if (computes && action.phase != Phase::optimizer) {
         if (step) end_step();
-        if (!is_one_of(blocks.zero, action.block)) {
-          step = action.micro_batch == 0 ? &ignored
-                                         : &step_of(action, action.layer - run.first_layer,
-                                                    traced[index(pass_of(action, run.splits))]);
+        if (std::ranges::find(blocks.zero, action.block) == blocks.zero.end()) {
+          step = action.micro_batch == 0
+                     ? &ignored
+                     : &step_of(action, action.layer - run.first_layer, traced[pass_of(action, run.splits)]);
           reads = &block.last_reads;
           most.resize(reads->size() + 1);
         }
@@ -353,11 +344,11 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
   Tracer::OfBatch& batch = tracer_->of_batch(scenario.workload.micro_batch_size);
   memory.carried_back = tracer_->gradient_of_residual(batch);
   thread_local std::vector<UnitStep> units;  // kept from one piece to the next
-  for (const Pass pass : kPasses) {
+  for (const Pass pass : kAll<Pass>) {
     if (!has_pass(parts, pass)) continue;
     const bool splits = parts != BackwardParts::whole && pass != Pass::backward;
     double level = 0;
-    std::vector<PassStep>& steps = memory.passes[index(pass)];
+    std::vector<PassStep>& steps = memory.passes[pass];
     const bool repeats = pass != Pass::forward && strategy.recompute != Recompute::none;
     steps.reserve(static_cast<std::size_t>(memory.units * (repeats ? 2 : 1)));
     const auto add = [&](PassStep step, const StepChange& change) {
@@ -366,7 +357,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
       step.most = level + change.most;
       step.change = &change;
       steps.push_back(step);
-      memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
+      memory.most[pass] = std::max(memory.most[pass], step.most);
       level += change.left;
       return true;
     };
@@ -379,14 +370,14 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
             is_layer(u.unit) ? same_layer(layer, layers, interval) : SameLayer{kThreeLayers, 0};
         const auto kind = is_layer(u.unit) ? static_cast<std::size_t>(u.kind) : kind_of_ends;
         const TracedPass& traced =
-            tracer_->of(batch, piece.first, piece.last, splits, kind, same.piece)[index(pass)];
+            tracer_->of(batch, piece.first, piece.last, splits, kind, same.piece)[pass];
         if (!is_layer(u.unit)) {
           const bool head = u.unit == Unit::head;
-          add({.unit = head ? layers + 1 : 0, .is_first_of_unit = true},
+          add({.place = head ? kHeadPlace : kEmbeddingPlace, .is_first_of_unit = true},
               head ? traced.head : traced.embedding);
           continue;
         }
-        PassStep step{.unit = layer + 1, .kind = u.kind, .recomputes = true, .is_first_of_unit = true};
+        PassStep step{.place = place_of_layers(kind), .recomputes = true, .is_first_of_unit = true};
         const bool again = u.recomputes && add(step, traced.recomputed[same.layer]);
         step.recomputes = false;
         step.is_first_of_unit = u.reads && !again;

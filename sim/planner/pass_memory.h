@@ -2,7 +2,6 @@
 // read off the lives of buffers in programs of a few layers and two micro-batches, and repeated for as many
 // layers as the piece has.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,11 +26,9 @@ struct StepChange {
   std::vector<WhileReading> reads{};
 };
 
-// A block that a pass runs for a unit of a piece. Units are numbered as forward passes them: 0 the embedding,
-// then the layers, and one more for the head, each whether the piece has it or not.
+// A block that a pass runs for a unit of a piece.
 struct PassStep {
-  std::int32_t unit = 0;
-  std::int32_t kind = -1;              // of a layer
+  std::size_t place = 0;               // of the unit among UnitNumbers
   bool recomputes = false;             // runs forward again
   bool is_first_of_unit = false;       // in the pass
   double begin = 0, most = 0;          // bytes above those at the pass's begin
@@ -55,13 +52,12 @@ struct PieceMemory {
   double kept = 0;             // from forward to backward
   double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
   double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
-  std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
-  std::array<double, 4> most{};                 // at any step of each
-  const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
-  // By Pass, as they are asked for: the most with exchanges beside it (exchange_memory.h), and the steps of
-  // units with gradients in such buckets.
-  mutable std::array<MapInTurn<Exchange, double>, 4> with_exchanges;
-  mutable std::array<MapInTurn<BucketLayers, std::vector<UnitStep>>, 4> units_with;
+  EnumArray<Pass, std::vector<PassStep>> passes;  // in order; empty where the schedule has none
+  EnumArray<Pass, double> most{};                 // at any step of each
+  // As they are asked for: the most with exchanges beside it (exchange_memory.h), and the steps of units with
+  // gradients in such buckets.
+  mutable EnumArray<Pass, MapInTurn<Exchange, double>> with_exchanges;
+  mutable EnumArray<Pass, MapInTurn<BucketLayers, std::vector<UnitStep>>> units_with;
 };
 
 // Finds it for pieces of any size. What a layer adds follows from

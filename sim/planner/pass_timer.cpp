@@ -34,7 +34,7 @@ PassTimer::PassTimer(const Scenario& scenario, const ComputeTimes& compute, cons
       writes_(products_write_gradients(scenario)) {
   if (!states) return;
   const StepBlocks& blocks = states->unbucketed.blocks.blocks();
-  last_differs_ = std::ranges::any_of(kUnits, [&](Unit unit) {
+  last_differs_ = std::ranges::any_of(kAll<Unit>, [&](Unit unit) {
     return blocks.reduce_replicas[unit] >= 0 || blocks.reduce_directions[unit] >= 0;
   });
 }

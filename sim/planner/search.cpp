@@ -152,8 +152,7 @@ void merge(SearchResult& into, const SearchResult& other, const SearchOptions& o
   }
   add_found(into, other);
   into.seconds += other.seconds;
-  for (int o = 0; o < kObjectives; ++o)
-    cut_best(into.best[static_cast<std::size_t>(o)], static_cast<Objective>(o), options.most_kept);
+  for (const Objective o : kAll<Objective>) cut_best(into.best[o], o, options.most_kept);
   cut_front(into.front);
   join_points(into.points, other.points, options.most_points);
   const auto keep = [](std::optional<Candidate>& best, const std::optional<Candidate>& c,

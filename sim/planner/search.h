@@ -1,7 +1,6 @@
 // Exhaustive search of a space of training strategies: every candidate is estimated, none is sampled. Results
 // do not depend on threads, nor on how a space is cut into ranges.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/enum_names.h"
+#include "sim/enum_array.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/estimate.h"
 #include "sim/planner/search_space.h"
@@ -39,7 +38,6 @@ struct Constraints {
 std::vector<Problem> problems(const Constraints& constraints);
 
 enum class Objective { time, memory, money, energy };
-inline constexpr int kObjectives = 4;
 
 // A candidate with what follows from its estimate.
 struct Candidate {
@@ -69,7 +67,7 @@ struct SearchResult {
   // "slowest_step", ...). looked_at = fitting + sum of these; looked_at - legal = those of fields.
   std::map<std::string, std::int64_t> refused;
   // The best by each objective, best first: ties go to the faster, then to the smaller number.
-  std::array<std::vector<Candidate>, kObjectives> best;
+  EnumArray<Objective, std::vector<Candidate>> best;
   // No other is as good in time, memory, money and energy and better in one. By time. Exact.
   std::vector<Candidate> front;
   // Some of the legal ones, fitting or not, drawn evenly: for a scatter. By number.
@@ -77,10 +75,6 @@ struct SearchResult {
   // The legal ones that come nearest where nothing fits: the smallest and the fastest.
   std::optional<Candidate> smallest, fastest;
   double seconds = 0;  // wall clock; of merged results, the sum
-
-  const std::vector<Candidate>& by(Objective objective) const {
-    return best[static_cast<std::size_t>(objective)];
-  }
 };
 
 struct SearchOptions {

@@ -256,11 +256,10 @@ class ServingSearch {
   }
 
   void keep(const ServingCandidate& c) {
-    for (int o = 0; o < kServingObjectives; ++o) {
-      auto& best = result_.best[static_cast<std::size_t>(o)];
+    for (const ServingObjective o : kAll<ServingObjective>) {
+      auto& best = result_.best[o];
       best.push_back(c);
-      if (best.size() > 2 * options_.most_kept)
-        cut_to(best, options_.most_kept, order_by(static_cast<ServingObjective>(o)));
+      if (best.size() > 2 * options_.most_kept) cut_to(best, options_.most_kept, order_by(o));
     }
     result_.front.push_back(c);
     constexpr std::size_t kMany = 4096;
@@ -268,9 +267,8 @@ class ServingSearch {
   }
 
   void tidy() {
-    for (int o = 0; o < kServingObjectives; ++o)
-      cut_to(result_.best[static_cast<std::size_t>(o)], options_.most_kept,
-             order_by(static_cast<ServingObjective>(o)));
+    for (const ServingObjective o : kAll<ServingObjective>)
+      cut_to(result_.best[o], options_.most_kept, order_by(o));
     cut_front(result_.front);
   }
 
@@ -388,8 +386,7 @@ ServingResult search(const ServingSpace& space, const std::optional<ServingTraff
 
 void merge(ServingResult& into, const ServingResult& other, std::size_t most_kept) {
   add_found(into, other);
-  for (int o = 0; o < kServingObjectives; ++o)
-    cut_to(into.best[static_cast<std::size_t>(o)], most_kept, order_by(static_cast<ServingObjective>(o)));
+  for (const ServingObjective o : kAll<ServingObjective>) cut_to(into.best[o], most_kept, order_by(o));
   cut_front(into.front);
   if (other.smallest && (!into.smallest || smaller(*other.smallest, *into.smallest)))
     into.smallest = other.smallest;

@@ -1,7 +1,6 @@
 // Exhaustive search of how a model may be served: every division over GPUs, every batch, every type of
 // weights and cache that is asked for. An engine's iterations are priced as predict() of serving does.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,7 +11,7 @@
 
 #include "sim/cost/calibration.h"
 #include "sim/cost/iteration.h"
-#include "sim/enum_names.h"
+#include "sim/enum_array.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/search.h"
 #include "sim/scenario/scenario.h"
@@ -76,7 +75,6 @@ struct ServingConstraints {
 std::vector<Problem> problems(const ServingConstraints& constraints);
 
 enum class ServingObjective { throughput, latency, money, energy };
-inline constexpr int kServingObjectives = 4;
 
 struct ServingCandidate {
   std::int64_t index = 0;
@@ -98,14 +96,10 @@ struct ServingResult {
   // What refuses them first: a field, "memory", "requests_per_second" (more come than the engines can do),
   // "most_ttft", ... looked_at = fitting + sum of these.
   std::map<std::string, std::int64_t> refused;
-  std::array<std::vector<ServingCandidate>, kServingObjectives> best;
+  EnumArray<ServingObjective, std::vector<ServingCandidate>> best;
   // No other is as good in time of a later token and in tokens a second a device, and better in one. By time.
   std::vector<ServingCandidate> front;
   std::optional<ServingCandidate> smallest;  // of legal ones, the one that needs the least memory
-
-  const std::vector<ServingCandidate>& by(ServingObjective objective) const {
-    return best[static_cast<std::size_t>(objective)];
-  }
 };
 
 struct ServingOptions {

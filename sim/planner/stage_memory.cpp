@@ -1,6 +1,7 @@
 #include "sim/planner/stage_memory.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "sim/plan/device_memory.h"
@@ -9,9 +10,7 @@ namespace sim {
 namespace {
 
 double bytes_of(const UnitBytes& u, const UnitCounts& n) {
-  double bytes = u.embedding * n.embedding + u.head * n.head;
-  for (std::size_t k = 0; k < n.layers.size(); ++k) bytes += u.layers[k] * n.layers[k];
-  return bytes;
+  return std::inner_product(n.begin(), n.end(), u.begin(), 0.0);
 }
 
 bool begins_gradients(Pass pass) {
@@ -19,25 +18,28 @@ bool begins_gradients(Pass pass) {
 }
 
 UnitSet set_of(const UnitCounts& units) {
-  UnitSet set = (units.embedding > 0 ? kEmbeddingUnit : 0) | (units.head > 0 ? kHeadUnit : 0);
-  for (std::size_t k = 0; k < units.layers.size(); ++k)
-    if (units.layers[k] > 0) set |= layers_of_kind(k);
+  UnitSet set = 0;
+  for (std::size_t p = 0; p < units.size(); ++p)
+    if (units[p] > 0) set |= at_place(p);
   return set;
+}
+
+bool has_both_ends(const UnitCounts& units) {
+  return units[kEmbeddingPlace] > 0 && units[kHeadPlace] > 0;
 }
 
 }  // namespace
 
 StageStates stage_states(const Scenario& scenario, const StateMemory& m, const UnitCounts& units) {
   const auto number = [](Bytes b) { return static_cast<double>(b.value); };
-  const bool both_ends = units.embedding > 0 && units.head > 0;
+  const bool both_ends = has_both_ends(units);
   StageStates s;
   s.always = bytes_of(m.always, units) - (both_ends ? m.shared : 0);
   for (const OncePerStage& once : m.once)
     if (once.units & set_of(units)) s.always += once.bytes;
-  double updating =
-      std::max(units.embedding > 0 ? m.optimizer.embedding : 0, units.head > 0 ? m.optimizer.head : 0);
-  for (std::size_t k = 0; k < units.layers.size(); ++k)
-    if (units.layers[k] > 0) updating = std::max(updating, m.optimizer.layers[k]);
+  double updating = 0;
+  for (std::size_t p = 0; p < units.size(); ++p)
+    if (units[p] > 0) updating = std::max(updating, m.optimizer[p]);
   const double accumulators = bytes_of(m.accumulators, units);
   s.updating = accumulators - (both_ends ? m.shared_accumulators : 0) + updating;
   s.exchanged = accumulators + bytes_of(m.gathered_forward, units) + bytes_of(m.gathered_backward, units) +
@@ -101,7 +103,7 @@ void PipelineMemory::find_moments(std::span<const std::size_t> kind_of_stage,
       const PieceMemory& own = memory_[kind.chunks[static_cast<std::size_t>(f.chunk)]];
       double waiting = 0;
       for (const ChunkInFlight& c : m.chunks) waiting += c.waiting;
-      kind.least = std::max(kind.least, m.kept + own.most[static_cast<std::size_t>(f.pass)]);
+      kind.least = std::max(kind.least, m.kept + own.most[f.pass]);
       kind.waiting = std::max(kind.waiting, waiting);
       kind.between = std::max<double>(kind.between, f.between_forward + f.between_backward);
     }
@@ -113,8 +115,8 @@ const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemor
   if (const int zero = s.strategy.zero_stage; zero >= 2)
     exchange = {.zero_stage = zero,
                 .prefetch = zero == 3 ? s.strategy.prefetch : 0,
-                .layers = bucket.of(Unit::layer),
-                .expert_layers = bucket.of(Unit::expert_layer)};
+                .layers = bucket[Unit::layer],
+                .expert_layers = bucket[Unit::expert_layer]};
   if (s.implementation.memory.weight_gradient == WeightGradient::fresh) exchange.begun = &m;
   const auto [first, added] = exchanges_.try_emplace(exchange);
   if (added) {
@@ -127,13 +129,8 @@ const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemor
 double PipelineMemory::most_in_passes(const Kind& kind, Exchange exchange, const Scenario& scenario,
                                       const StateMemory& m) const {
   const bool exchanges = exchange.zero_stage >= 2, begins = exchange.begun;
-  exchange.both_ends = (exchanges || begins) && kind.units.embedding > 0 && kind.units.head > 0;
+  exchange.both_ends = (exchanges || begins) && has_both_ends(kind.units);
   // Gradients of a chunk: of a micro-batch, which may wait for a pass of weights, and accumulated.
-  const auto whole = [&](const Piece& piece) {
-    double bytes = 0;
-    for (const Piece::Run& r : piece.runs) bytes += m.whole_gradients.layers[r.kind] * r.layers;
-    return bytes;
-  };
   double most = 0;
   for (const Moment& moment : kind.moments) {
     const InFlight& f = *moment.flight;
@@ -146,7 +143,7 @@ double PipelineMemory::most_in_passes(const Kind& kind, Exchange exchange, const
     if (exchange.zero_stage == 3) bytes += m.shared_gathered * f.between_forward;
     for (std::size_t c = 0; c < moment.chunks.size(); ++c) {
       const Piece& of_chunk = pieces_[kind.chunks[c]];
-      if (exchanges && moment.chunks[c].waiting > 0) bytes += whole(of_chunk) * moment.chunks[c].waiting;
+      if (exchanges && moment.chunks[c].waiting > 0) bytes += bytes_of_layers(m.whole_gradients, of_chunk) * moment.chunks[c].waiting;
       if (begins && moment.chunks[c].begun) bytes += accumulated(m, of_chunk, exchange.both_ends);
     }
     most = std::max(most, bytes);

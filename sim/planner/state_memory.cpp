@@ -10,8 +10,7 @@ namespace sim {
 
 std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& blocks) {
   std::vector<bool> accumulates(plan.buffers.size());
-  for (const BlockId b :
-       {blocks.zero.embedding, blocks.zero.layer, blocks.zero.expert_layer, blocks.zero.head})
+  for (const BlockId b : blocks.zero)
     if (b >= 0)
       for (const Operation& op : plan.block(b).operations)
         for (const Operand& o : op.operands)
@@ -46,12 +45,13 @@ std::vector<UnitSet> users_in_passes(const Plan& plan, const StepBlocks& blocks)
   for (const BlockId b : {blocks.head, blocks.head_backward}) mark(plan, b, kHeadUnit, users);
   for (std::size_t k = 0; k < blocks.layers.size(); ++k) {
     const LayerBlocks& layer = blocks.layers[k];
-    mark(plan, layer.weight, layers_of_kind(k), users);
+    const UnitSet units = at_place(place_of_layers(k));
+    mark(plan, layer.weight, units, users);
     for (const PlacedBlocks* placed :
          {&layer.forward, &layer.recompute, &layer.backward, &layer.backward_input})
       for (const bool first : {false, true})
         for (const bool last : {false, true})
-          mark(plan, placed->at({.first = first, .last = last}), layers_of_kind(k), users);
+          mark(plan, placed->at({.first = first, .last = last}), units, users);
   }
   return users;
 }
@@ -86,7 +86,7 @@ namespace {
 // What a head's backward pass gathers and does not read is freed at once: of a module that predicts further
 // tokens the embedding, whose backward pass reads no parameter.
 double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
-  const BlockId gathers = states.blocks().gather_for_backward.head, reads = passes.blocks().head_backward;
+  const BlockId gathers = states.blocks().gather_for_backward[Unit::head], reads = passes.blocks().head_backward;
   if (gathers < 0 || reads < 0) return 0;
   std::vector<std::string_view> read;
   for (const Operation& op : passes.plan().block(reads).operations)
@@ -111,30 +111,23 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   const Plan& plan = states.plan();
   const StepBlocks& blocks = states.blocks();
   const Variables variables = of_one_sequence(plan.scenario);
-  const std::size_t kinds = blocks.kinds.size();
+  // By place.
+  std::vector<Unit> places{Unit::embedding, Unit::head};
+  for (const LayerKind& kind : blocks.kinds) places.push_back(kind.unit());
   std::vector<UnitSet> users(plan.buffers.size());
-  const auto use_all = [&](const std::vector<BufferId>& buffers, UnitSet units) {
-    for (const BufferId b : buffers)
-      if (b != kNoBuffer) users[static_cast<std::size_t>(plan.storage(b))] |= units;
-  };
-  use_all(blocks.parameters.embedding, kEmbeddingUnit);
-  use_all(blocks.parameters.head, kHeadUnit);
-  for (std::size_t k = 0; k < kinds; ++k)
-    use_all(blocks.kinds[k].experts ? blocks.parameters.expert_layer : blocks.parameters.layer,
-            layers_of_kind(k));
-  for (const UnitBlocks* u : {&blocks.zero, &blocks.zero_whole, &blocks.reduce, &blocks.gather_for_forward,
-                              &blocks.gather_updated, &blocks.norm, &blocks.update}) {
-    mark(plan, u->embedding, kEmbeddingUnit, users);
-    mark(plan, u->head, kHeadUnit, users);
-    for (std::size_t k = 0; k < kinds; ++k)
-      mark(plan, blocks.kinds[k].experts ? u->expert_layer : u->layer, layers_of_kind(k), users);
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    for (const BufferId b : blocks.parameters[places[p]])
+      if (b != kNoBuffer) users[static_cast<std::size_t>(plan.storage(b))] |= at_place(p);
+    for (const UnitBlocks* u : {&blocks.zero, &blocks.zero_whole, &blocks.reduce, &blocks.gather_for_forward,
+                                &blocks.gather_updated, &blocks.norm, &blocks.update})
+      mark(plan, (*u)[places[p]], at_place(p), users);
   }
 
   const std::vector<bool> begun = accumulated_gradients(plan, blocks);
   StateMemory m;
   for (UnitBytes* u : {&m.always, &m.accumulators, &m.whole_gradients, &m.gathered_forward,
                        &m.gathered_backward, &m.optimizer, &m.parameters})
-    u->layers.resize(kinds);
+    u->resize(places.size());
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer& b = plan.buffers[i];
     if (b.on_host || b.view_of != kNoBuffer || users[i] == 0 || b.buffer_class == BufferClass::scratch)
@@ -145,27 +138,20 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
     UnitBytes& units = always ? m.always : m.accumulators;
     const bool is_parameter = b.buffer_class == BufferClass::parameter && b.lifetime == Lifetime::plan;
     const double elements = is_parameter ? static_cast<double>(b.elements({})) : 0;
-    if (b.per_layer) {
-      for (std::size_t k = 0; k < kinds; ++k)
-        if (users[i] & layers_of_kind(k)) {
-          units.layers[k] += bytes;
-          m.parameters.layers[k] += elements;
-        }
-    } else if (users[i] & ~(kEmbeddingUnit | kHeadUnit)) {
+    constexpr UnitSet kEnds = kEmbeddingUnit | kHeadUnit;
+    if (!b.per_layer && (users[i] & ~kEnds)) {
       add_once(m.once, users[i], bytes, false);
-    } else {
-      if (users[i] & kEmbeddingUnit) {
-        units.embedding += bytes;
-        m.parameters.embedding += elements;
-      }
-      if (users[i] & kHeadUnit) {
-        units.head += bytes;
-        m.parameters.head += elements;
-      }
-      if ((users[i] & kEmbeddingUnit) && (users[i] & kHeadUnit)) {
-        (always ? m.shared : m.shared_accumulators) += bytes;
-        m.shared_parameters += elements;
-      }
+      continue;
+    }
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      const bool counts = (p == kEmbeddingPlace || p == kHeadPlace) != b.per_layer;
+      if (!counts || !(users[i] & at_place(p))) continue;
+      units[p] += bytes;
+      m.parameters[p] += elements;
+    }
+    if (!b.per_layer && (users[i] & kEnds) == kEnds) {
+      (always ? m.shared : m.shared_accumulators) += bytes;
+      m.shared_parameters += elements;
     }
   }
 
@@ -194,20 +180,16 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
     return bytes;
   };
   const auto units = [&](UnitBytes& to, const UnitBlocks& u, bool scratch) {
-    to.embedding = std::max(to.embedding, passing(u.embedding, scratch));
-    to.head = std::max(to.head, passing(u.head, scratch));
-    for (std::size_t k = 0; k < kinds; ++k)
-      to.layers[k] =
-          std::max(to.layers[k], passing(blocks.kinds[k].experts ? u.expert_layer : u.layer, scratch));
+    for (std::size_t p = 0; p < places.size(); ++p) to[p] = std::max(to[p], passing(u[places[p]], scratch));
   };
   units(m.whole_gradients, blocks.zero_whole, false);
   units(m.gathered_forward, blocks.gather_for_forward, false);
   units(m.gathered_backward, blocks.gather_for_backward, false);
-  m.gathered_backward.head -= gathered_unread(states, passes);
+  m.gathered_backward[kHeadPlace] -= gathered_unread(states, passes);
   for (const UnitBlocks* u : {&blocks.norm, &blocks.update, &blocks.unscale, &blocks.gradients_to_host})
     units(m.optimizer, *u, true);
-  m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHeadUnit);
-  m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbeddingUnit);
+  m.shared_gathered = passing(blocks.gather_for_forward[Unit::embedding], false, kHeadUnit);
+  m.shared_gradient = passing(blocks.zero_whole[Unit::head], false, kEmbeddingUnit);
   return m;
 }
 

@@ -7,20 +7,25 @@
 
 namespace sim {
 
-// A number for each unit: bytes, or how many of them there are.
-struct UnitNumbers {
-  double embedding = 0, head = 0;
-  std::vector<double> layers;  // of each kind
-};
+// A number for each sort of units, bytes or how many of them there are, by place: the embedding's, the head's,
+// those of layers of each kind.
+using UnitNumbers = std::vector<double>;
 using UnitBytes = UnitNumbers;
 using UnitCounts = UnitNumbers;
-
-// Units of a stage, as bits: its embedding, its head, layers of each kind.
-using UnitSet = std::uint32_t;
-inline constexpr UnitSet kEmbeddingUnit = 1, kHeadUnit = 2;
-constexpr UnitSet layers_of_kind(std::size_t kind) {
-  return UnitSet{4} << kind;
+inline constexpr std::size_t kEmbeddingPlace = 0, kHeadPlace = 1;
+constexpr std::size_t place_of_layers(std::size_t kind) {
+  return 2 + kind;
 }
+constexpr std::size_t place_of(Unit unit, std::size_t kind) {
+  return unit == Unit::embedding ? kEmbeddingPlace : unit == Unit::head ? kHeadPlace : place_of_layers(kind);
+}
+
+// Units of a stage, as bits by place.
+using UnitSet = std::uint32_t;
+constexpr UnitSet at_place(std::size_t place) {
+  return UnitSet{1} << place;
+}
+inline constexpr UnitSet kEmbeddingUnit = at_place(kEmbeddingPlace), kHeadUnit = at_place(kHeadPlace);
 
 // What a stage has once where it has any of these units.
 struct OncePerStage {

@@ -119,21 +119,20 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   const PassTimer of_passes = timer(s, states);
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   struct Durations {
-    std::array<Seconds, kPasses.size()> of_pass;  // 0: of a pass that the schedule does not have
+    EnumArray<Pass, Seconds> of;  // 0: of a pass that the schedule does not have
     Seconds exchanged;
-    Seconds of(Pass pass) const { return of_pass[static_cast<std::size_t>(pass)]; }
-    Seconds back() const { return of_either(of(Pass::backward), of(Pass::backward_input)); }
+    Seconds back() const { return of_either(of[Pass::backward], of[Pass::backward_input]); }
   };
   thread_local std::vector<Durations> durations;  // both vectors are kept from one pipeline to the next
   durations.assign(cut_.pieces.distinct.size(), {});
-  for (const Pass pass : kPasses) {
+  for (const Pass pass : kAll<Pass>) {
     if (!has_pass(parts, pass)) continue;
     const StepPasses::Cut::Passes& passes = passes_.priced(cut_, of_passes, of_passes.least(pass));
     // Where some backward passes are whole, their parts exchange no less.
     const bool counts = pass == Pass::forward || pass == Pass::backward || parts == BackwardParts::all_split;
     for (std::size_t p = 0; p < durations.size(); ++p) {
       const LeastOfPass least = least_of(passes.priced[p].steps);
-      durations[p].of_pass[static_cast<std::size_t>(pass)] = least.compute;
+      durations[p].of[pass] = least.compute;
       if (counts) durations[p].exchanged += least.collectives;
     }
   }
@@ -146,7 +145,7 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   for (std::size_t p = 0; p < cut_.pieces.of_piece.size(); ++p) {
     before.push_back(sum);
     const Durations& passes = durations[cut_.pieces.of_piece[p]];
-    sum.forward += passes.of(Pass::forward);
+    sum.forward += passes.of[Pass::forward];
     sum.backward += passes.back();
   }
   Seconds least;
@@ -156,9 +155,9 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
     for (std::int32_t c = 0; c < placement.chunks; ++c) {
       const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
       const Durations& p = durations[cut_.pieces.of_piece[piece]];
-      all += p.of(Pass::forward) +
-             of_either(p.of(Pass::backward), p.of(Pass::backward_input) + p.of(Pass::backward_weight));
-      without_weights += p.of(Pass::forward) + p.back();
+      all += p.of[Pass::forward] +
+             of_either(p.of[Pass::backward], p.of[Pass::backward_input] + p.of[Pass::backward_weight]);
+      without_weights += p.of[Pass::forward] + p.back();
       exchanged += p.exchanged;
       first.forward = std::min(first.forward, before[piece].forward);
       first.backward = std::min(first.backward, before[piece].backward);

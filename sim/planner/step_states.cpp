@@ -17,10 +17,11 @@ void StageUnits::add(const Piece& piece) {
 }
 
 UnitCounts StageUnits::counts() const {
-  UnitCounts n;
+  UnitCounts n(place_of_layers(0));
   for (const Piece::Run& r : runs) {
-    if (is_layer(r.unit) && n.layers.size() <= r.kind) n.layers.resize(r.kind + 1);
-    (r.unit == Unit::embedding ? n.embedding : r.unit == Unit::head ? n.head : n.layers[r.kind]) += r.layers;
+    const std::size_t place = place_of(r.unit, r.kind);
+    if (n.size() <= place) n.resize(place + 1);
+    n[place] += r.layers;
   }
   return n;
 }

@@ -39,7 +39,7 @@ BucketLayers BlockTimes::layers_in(std::int64_t bytes) const {
   const std::int64_t all = step_.plan.scenario.model.num_hidden_layers;
   BucketLayers bucket;
   for (const Unit unit : kLayerUnits)
-    if (b.reduce[unit] >= 0) bucket.of(unit) = b.buckets[unit].layers_in(bytes, all);
+    if (b.reduce[unit] >= 0) bucket[unit] = b.buckets[unit].layers_in(bytes, all);
   return bucket;
 }
 

@@ -22,9 +22,8 @@ StepMemory step_memory(const Plan& plan, std::size_t program, Step step, std::si
 std::vector<MemoryLine> memory_ledger(const Plan& plan, const MemoryPlan& memory, std::int32_t rank) {
   const DeviceMemory device = device_memory(plan, memory);
   std::vector<MemoryLine> lines;
-  for (int c = 0; c < kBufferClasses; ++c)
-    if (const Bytes b = memory.at_peak[static_cast<std::size_t>(c)]; b.value > 0)
-      lines.push_back({std::string(name(static_cast<BufferClass>(c))), rank, b});
+  for (const BufferClass c : kAll<BufferClass>)
+    if (const Bytes b = memory.at_peak[c]; b.value > 0) lines.push_back({std::string(name(c)), rank, b});
   const Bytes copies = device.live - memory.live_peak;
   if (copies.value > 0) lines.push_back({"copies", rank, copies});
   const bool planned = plan.scenario.implementation.memory.allocator == AllocatorKind::planned;

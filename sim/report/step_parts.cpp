@@ -37,7 +37,6 @@ struct RankRows {
   StepParts parts;             // without exchanges
   Seconds busy;                // the sum of those parts
   Seconds exposed, exchanged;  // exchanges: as far as rows say what is exposed, and the others, hidden or not
-  Seconds& at(StepPart part) { return parts.seconds[static_cast<std::size_t>(part)]; }
 };
 
 std::map<std::int32_t, RankRows> rows_by_rank(const Report& report) {
@@ -48,7 +47,7 @@ std::map<std::int32_t, RankRows> rows_by_rank(const Report& report) {
     if (part == StepPart::network) {
       (row.exposed ? of_rank.exposed : of_rank.exchanged) += row.exposed.value_or(row.duration);
     } else {
-      of_rank.at(part) += row.duration;
+      of_rank.parts.seconds[part] += row.duration;
       of_rank.busy += row.duration;
     }
   }
@@ -68,26 +67,26 @@ double exposed_at_most(const Report& report, const std::map<std::int32_t, RankRo
 
 StepParts parts_of_rank(const Report& report, RankRows rows, double most_exposed) {
   StepParts& parts = rows.parts;
-  const auto at = [&](StepPart part) -> Seconds& { return rows.at(part); };
-  at(StepPart::network) = rows.exposed;
+  EnumArray<StepPart, Seconds>& at = parts.seconds;
+  at[StepPart::network] = rows.exposed;
   const Seconds busy = rows.busy + rows.exposed, exchanged = rows.exchanged;
   const Seconds step = step_time(report), slowest = report.waiting_for_slowest;
   const Seconds rest = step - slowest - busy;
   if (rest.value <= 0) {
     // Rows that overlap fill more than the step: each counts in proportion.
     const Seconds unknown = step.value > 0 ? Seconds{} : exchanged;
-    at(StepPart::network) += unknown;
+    at[StepPart::network] += unknown;
     const Seconds all = busy + unknown;
     const double scale = step.value > 0 && all.value > 0 ? (step - slowest) / all : 1;
-    for (Seconds& part : parts.seconds) part = part * scale;
+    for (Seconds& part : at) part = part * scale;
   } else {
     const Seconds unknown = std::min(rest, exchanged * most_exposed);
-    at(StepPart::network) += unknown;
+    at[StepPart::network] += unknown;
     const bool staged = report.source.scenario.strategy.pipeline_parallel > 1;
-    at(staged ? StepPart::bubble : StepPart::other) += rest - unknown;
+    at[staged ? StepPart::bubble : StepPart::other] += rest - unknown;
   }
-  at(StepPart::slowest) = slowest;
-  for (const Seconds part : parts.seconds) parts.whole += part;
+  at[StepPart::slowest] = slowest;
+  for (const Seconds part : at) parts.whole += part;
   return parts;
 }
 
@@ -131,7 +130,7 @@ StepParts step_parts(const Report& report, std::optional<std::int32_t> rank) {
   for (const auto& [one, rows] : ranks) {
     const StepParts parts = parts_of_rank(report, rows, most_exposed);
     const double weight = 1.0 / static_cast<double>(ranks.size());
-    for (std::size_t i = 0; i < kStepParts; ++i) mean.seconds[i] += parts.seconds[i] * weight;
+    for (const StepPart p : kAll<StepPart>) mean.seconds[p] += parts[p] * weight;
     mean.whole += parts.whole * weight;
   }
   return mean;
@@ -140,9 +139,8 @@ StepParts step_parts(const Report& report, std::optional<std::int32_t> rank) {
 std::vector<PartShare> part_shares(const Report& report) {
   const StepParts parts = step_parts(report);
   std::vector<PartShare> shares;
-  for (std::size_t i = 0; i < kStepParts; ++i)
-    if (parts.seconds[i].value > 0)
-      shares.push_back({static_cast<StepPart>(i), parts.share(static_cast<StepPart>(i))});
+  for (const StepPart p : kAll<StepPart>)
+    if (parts[p].value > 0) shares.push_back({p, parts.share(p)});
   std::ranges::stable_sort(shares, std::greater<>{}, &PartShare::share);
   return shares;
 }

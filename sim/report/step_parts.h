@@ -2,15 +2,13 @@
 // that a user reads (what bounds a step, its bubble, its exposed communication) is one of these over the
 // whole.
 #pragma once
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "sim/enum_names.h"
+#include "sim/enum_array.h"
 #include "sim/report/report.h"
 
 namespace sim {
@@ -26,21 +24,21 @@ enum class StepPart {
   other     // what no row accounts for
 };
 template <>
-inline constexpr std::array<std::string_view, 8> kOtherWords<StepPart>{"compute",
-                                                                       "memory",
-                                                                       "launch",
-                                                                       "host",
-                                                                       "exposed communication",
-                                                                       "pipeline bubble",
-                                                                       "waiting for the slowest",
-                                                                       "between operations"};
-inline constexpr std::size_t kStepParts = 8;
+inline constexpr std::array<std::string_view, kCount<StepPart>> kOtherWords<StepPart>{
+    "compute",
+    "memory",
+    "launch",
+    "host",
+    "exposed communication",
+    "pipeline bubble",
+    "waiting for the slowest",
+    "between operations"};
 
 struct StepParts {
-  std::array<Seconds, kStepParts> seconds{};
+  EnumArray<StepPart, Seconds> seconds{};
   Seconds whole;  // their sum: the step or generation
 
-  Seconds operator[](StepPart part) const { return seconds[static_cast<std::size_t>(part)]; }
+  Seconds operator[](StepPart part) const { return seconds[part]; }
   double share(StepPart part) const { return whole.value > 0 ? (*this)[part] / whole : 0; }
 };
 

@@ -140,7 +140,6 @@ struct StateSpace {
 
 // What a layer consists of. All but `whole` are one block behind one norm, as hybrid models have them.
 enum class LayerSort { whole, state_space, attention, feed_forward, experts };
-constexpr int kLayerSorts = 5;
 std::optional<LayerSort> layer_sort_from_letter(char letter);  // M, *, -, E
 
 struct Model {

@@ -84,9 +84,9 @@ Run run_of(const Scenario& s, const Calibration& calibration) {
 Run fastest_run(const Scenario& base, int devices, const Calibration& calibration) {
   const SearchSpace space = strategies_of(base, devices);
   const SearchResult found = search(space, {}, {}, &calibration, {.most_kept = 1, .most_points = 0});
-  if (found.by(Objective::time).empty())
+  if (found.best[Objective::time].empty())
     throw CannotPredict("no strategy on " + std::to_string(devices) + " devices fits their memory");
-  return run_of(candidate(space, found.by(Objective::time).front().index), calibration);
+  return run_of(candidate(space, found.best[Objective::time].front().index), calibration);
 }
 
 // A run of Megatron-LM of its time, over what it steps over at once.

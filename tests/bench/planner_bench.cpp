@@ -98,8 +98,8 @@ void plan_405b(const Calibration* calibration) {
       "llama-3.1-405b on 16,384 h100-sxm, two threads: %s candidates, %s legal, %s fit and were evaluated\n",
       format_count(size(space)).c_str(), format_count(r.legal).c_str(), format_count(r.evaluated).c_str());
   std::printf("  %.2f s (%.2f s of CPU)\n", r.seconds, t.cpu_seconds);
-  if (r.by(Objective::time).empty()) return;
-  const Candidate& best = r.by(Objective::time).front();
+  if (r.best[Objective::time].empty()) return;
+  const Candidate& best = r.best[Objective::time].front();
   const Scenario winner = candidate(space, best.index);
   const Report report = predict(winner, calibration);
   std::printf("  best: %s: estimated %s a step, predicted %s\n", words(winner).c_str(),

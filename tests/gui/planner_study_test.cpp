@@ -88,7 +88,7 @@ TEST_CASE("a search ends with every candidate looked at, and says what it found 
   std::int64_t refused = 0;
   for (const auto& [reason, count] : view->result.refused) refused += count;
   CHECK(refused + view->result.fitting == total);
-  const auto& best = view->result.by(sim::Objective::time);
+  const auto& best = view->result.best[sim::Objective::time];
   REQUIRE(best.size() > 1);
   for (std::size_t i = 1; i < best.size(); ++i) CHECK(best[i - 1].step <= best[i].step);
   for (const sim::Candidate& c : best) CHECK(sim::validate(sim::candidate(view->space, c.index)).empty());
@@ -120,7 +120,7 @@ TEST_CASE("a search that is cancelled ends early and keeps what it found, the ne
 TEST_CASE("two picks are compared by what they spend a step on") {
   PlannerStudy search(search_strategies, [] {});
   const PlannerView& view = found(search, small_question());
-  const auto& best = view.result.by(sim::Objective::time);
+  const auto& best = view.result.best[sim::Objective::time];
   REQUIRE(best.size() > 1);
   const sim::Explanation e = explain_picks({{best.front().index, best.back().index}, view.space, nullptr});
   REQUIRE(e.step.size() == 2);
@@ -142,7 +142,7 @@ TEST_CASE("Apply puts a pick into the scenario as one edit, which undo takes bac
   desktop.settle_studies();
   REQUIRE(desktop.state<PlannerState>().search.result());
   const PlannerView& view = *desktop.state<PlannerState>().search.result();
-  const auto& best = view.result.by(sim::Objective::memory);
+  const auto& best = view.result.best[sim::Objective::memory];
   REQUIRE(best.size() > 1);
   desktop.state<PlannerState>().picks = {best[0].index, best[1].index};
   desktop.settle_studies();
@@ -205,7 +205,7 @@ TEST_CASE("ways to serve keep to their limits, the frontier falls, the pick stan
     CHECK(after.tokens_per_second_per_device() > before.tokens_per_second_per_device());
   }
   REQUIRE(any.compared.size() == 2);
-  CHECK(any.compared[0].index == any.result.by(sim::ServingObjective::throughput).front().index);
+  CHECK(any.compared[0].index == any.result.best[sim::ServingObjective::throughput].front().index);
   CHECK(any.compared[0].spending.later_token.total().value > 0);
 
   ServingPlanChoices choices;

@@ -26,11 +26,11 @@ TEST_CASE("what a schedule is estimated at does not depend on those that are sea
     const SearchResult alone = search(one, {}, {}, nullptr, options);
     fitting += alone.fitting;
     std::vector<Seconds> of_it;
-    for (const Candidate& c : together.by(Objective::time))
+    for (const Candidate& c : together.best[Objective::time])
       if (candidate(all, c.index).strategy.schedule == schedule) of_it.push_back(c.step);
-    REQUIRE(of_it.size() == alone.by(Objective::time).size());
+    REQUIRE(of_it.size() == alone.best[Objective::time].size());
     for (std::size_t i = 0; i < of_it.size(); ++i) {
-      const Candidate& c = alone.by(Objective::time)[i];
+      const Candidate& c = alone.best[Objective::time][i];
       CAPTURE(schedule, i, c.index);
       CHECK(of_it[i].value == c.step.value);
     }

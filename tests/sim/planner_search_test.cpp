@@ -46,8 +46,7 @@ void require_same(const SearchResult& a, const SearchResult& b) {
 
 bool beats(const Candidate& a, const Candidate& b) {
   bool better = false;
-  for (int o = 0; o < kObjectives; ++o) {
-    const auto objective = static_cast<Objective>(o);
+  for (const Objective objective : kAll<Objective>) {
     if (cost(a, objective) > cost(b, objective)) return false;
     better = better || cost(a, objective) < cost(b, objective);
   }
@@ -134,14 +133,13 @@ TEST_CASE("the best and the front are those of all candidates") {
   options.most_points = static_cast<std::size_t>(size(space));  // all of them
   const SearchResult r = search(space, {}, kTariff, nullptr, options);
   REQUIRE(static_cast<std::int64_t>(r.points.size()) == r.legal);
-  for (int o = 0; o < kObjectives; ++o) {
-    const auto objective = static_cast<Objective>(o);
-    REQUIRE(r.by(objective).size() == options.most_kept);
+  for (const Objective objective : kAll<Objective>) {
+    REQUIRE(r.best[objective].size() == options.most_kept);
     std::vector<double> costs;
     for (const Candidate& c : r.points) costs.push_back(cost(c, objective));
     std::sort(costs.begin(), costs.end());
     for (std::size_t i = 0; i < options.most_kept; ++i)
-      CHECK(cost(r.by(objective)[i], objective) == costs[i]);
+      CHECK(cost(r.best[objective][i], objective) == costs[i]);
   }
   std::set<std::int64_t> front;
   for (const Candidate& c : r.front) front.insert(c.index);
@@ -233,7 +231,7 @@ TEST_CASE("a search that is stopped says how far it came") {
 TEST_CASE("what two strategies spend their steps on adds up to the steps") {
   const SearchSpace space = small_space();
   const SearchResult r = search(space, {}, kTariff, nullptr);
-  const auto& best = r.by(Objective::time);
+  const auto& best = r.best[Objective::time];
   const Explanation e =
       explain({candidate(space, best.front().index), candidate(space, best.back().index)}, nullptr);
   for (std::size_t i : {0, 1}) {

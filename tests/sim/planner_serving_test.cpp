@@ -5,14 +5,14 @@
 #include <limits>
 
 #include "sim/cost/calibration_preset.h"
+#include "sim/cost/iteration_cost.h"
+#include "sim/cost/static_batch.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/search_json.h"
 #include "sim/planner/serving_search.h"
 #include "sim/scenario/preset.h"
 #include "sim/serving/engine_limits.h"
-#include "sim/cost/iteration_cost.h"
 #include "sim/serving/simulation.h"
-#include "sim/cost/static_batch.h"
 #include "tests/support/catch.h"
 
 using namespace sim;
@@ -98,7 +98,7 @@ TEST_CASE("ways to serve: the chosen is the best of all candidates, each predict
   }
   REQUIRE(best >= 0);
   CHECK(found.fitting == fitting);
-  const ServingCandidate& chosen = found.by(ServingObjective::throughput).front();
+  const ServingCandidate& chosen = found.best[ServingObjective::throughput].front();
   CHECK(chosen.tokens_per_second_per_device() == Approx(most).epsilon(1e-12));
   CHECK(chosen.tpot <= Seconds{0.02});
 }
@@ -117,7 +117,7 @@ TEST_CASE("ways to serve: weights and the batch's cache fit the memory that a ca
   const ServingSpace space = small_space("llama-3.1-70b");
   const ServingResult found = all_of(space);
   REQUIRE(found.fitting > 0);
-  for (const ServingCandidate& c : found.by(ServingObjective::latency)) {
+  for (const ServingCandidate& c : found.best[ServingObjective::latency]) {
     CHECK(c.memory <= space.base.hardware.memory);
     const Scenario s = candidate(space, c.index).scenario;
     const EngineMemory memory = engine_memory(s);
@@ -157,7 +157,7 @@ TEST_CASE("ways to serve: more memory never fits less, stronger constraints neve
 TEST_CASE("ways to serve: no candidate beats one of the front, and each of the others is beaten") {
   const ServingSpace space = small_space();
   const ServingResult found = all_of(space);
-  const auto& all = found.by(ServingObjective::throughput);
+  const auto& all = found.best[ServingObjective::throughput];
   REQUIRE(static_cast<std::int64_t>(all.size()) == found.fitting);
   const auto no_worse = [](const ServingCandidate& a, const ServingCandidate& b) {
     return a.tpot <= b.tpot && a.tokens_per_second_per_device() >= b.tokens_per_second_per_device();
@@ -188,10 +188,10 @@ TEST_CASE("ways to serve: ranges of a space merge to the search of all of it, th
   CHECK(merged.refused == whole.refused);
   CHECK(merged.front == whole.front);
   CHECK(merged.smallest == whole.smallest);
-  for (int o = 0; o < kServingObjectives; ++o) {
-    std::vector<ServingCandidate> best = whole.best[static_cast<std::size_t>(o)];
+  for (const ServingObjective o : kAll<ServingObjective>) {
+    std::vector<ServingCandidate> best = whole.best[o];
     best.resize(std::min<std::size_t>(20, best.size()));
-    CHECK(merged.best[static_cast<std::size_t>(o)] == best);
+    CHECK(merged.best[o] == best);
   }
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("ways to serve: traffic is that of a simulation of one replica with it
   const ServingResult found = all_of(space, {}, traffic);
   const auto calibration = load_calibration_preset("h100-sxm");
   REQUIRE(found.fitting > 0);
-  for (const ServingCandidate& c : found.by(ServingObjective::latency)) {
+  for (const ServingCandidate& c : found.best[ServingObjective::latency]) {
     const ServingChoice choice = candidate(space, c.index);
     const Scenario& s = choice.scenario;
     const IterationCost cost(s, calibration ? &*calibration : nullptr);
@@ -236,8 +236,8 @@ TEST_CASE("ways to serve: a division of experts over ranks is searched where the
   CHECK(sparse.expert_parallel == std::vector<int>{1, 2, 4, 8});
   sparse.batch_size = {32};
   const ServingResult found = all_of(sparse);
-  CHECK(std::any_of(found.by(ServingObjective::latency).begin(), found.by(ServingObjective::latency).end(),
-                    [&](const ServingCandidate& c) {
+  CHECK(std::any_of(found.best[ServingObjective::latency].begin(),
+                    found.best[ServingObjective::latency].end(), [&](const ServingCandidate& c) {
                       return candidate(sparse, c.index).scenario.strategy.expert_parallel > 1;
                     }));
 }

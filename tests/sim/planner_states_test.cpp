@@ -7,17 +7,11 @@ using namespace sim;
 
 namespace {
 
-void require_same(const UnitBytes& a, const UnitBytes& b) {
-  CHECK(a.embedding == b.embedding);
-  CHECK(a.head == b.head);
-  CHECK(a.layers == b.layers);
-}
-
 void require_same(const StateMemory& a, const StateMemory& b) {
   for (const auto bytes : {&StateMemory::always, &StateMemory::accumulators, &StateMemory::whole_gradients,
                            &StateMemory::gathered_forward, &StateMemory::gathered_backward,
                            &StateMemory::optimizer, &StateMemory::parameters})
-    require_same(a.*bytes, b.*bytes);
+    CHECK(a.*bytes == b.*bytes);
   for (const auto number :
        {&StateMemory::shared, &StateMemory::shared_accumulators, &StateMemory::shared_gathered,
         &StateMemory::shared_gradient, &StateMemory::shared_parameters})
@@ -31,7 +25,7 @@ void require_same(BlockTimes& a, BlockTimes& b) {
                            &StepBlocks::unscale, &StepBlocks::norm, &StepBlocks::update,
                            &StepBlocks::gradients_to_host, &StepBlocks::parameters_from_host,
                            &StepBlocks::reduce, &StepBlocks::reduce_replicas, &StepBlocks::reduce_directions})
-    for (const Unit unit : kUnits) {
+    for (const Unit unit : kAll<Unit>) {
       const ActionTime of_a = a.of((a.blocks().*units)[unit], Phase::optimizer),
                        of_b = b.of((b.blocks().*units)[unit], Phase::optimizer);
       CHECK(of_a.duration == of_b.duration);

@@ -50,9 +50,7 @@ PhaseStudy phase_study(const sim::Scenario& s, const sim::CostBreakdown& time, c
   const double memory = work.bytes / s.hardware.memory_bandwidth.value;
   study.of_peak = arithmetic / total.value;
   study.of_bandwidth = memory / total.value;
-  const auto part = [&](sim::CostKind kind) {
-    return time.parts[static_cast<std::size_t>(kind)].expected.value;
-  };
+  const auto part = [&](sim::CostKind kind) { return time.parts[kind].expected.value; };
   const double host = part(sim::CostKind::small_kernels) + part(sim::CostKind::host);
   const double network = part(sim::CostKind::collectives);
   const double longest = std::max({arithmetic, memory, host, network});

@@ -34,7 +34,7 @@ struct InferenceQuestion {
 };
 
 // What an engine's time goes to, by sim::CostKind.
-inline constexpr std::array<std::string_view, sim::kCostKinds> kKindNames = {
+inline constexpr std::array<std::string_view, sim::kCount<sim::CostKind>> kKindNames = {
     "matrix products", "attention", "small kernels", "collectives", "host"};
 
 // Prefill, or a step of decode.

@@ -43,7 +43,7 @@ ServingPlan plan_serving(const ServingPlanQuestion& question) {
   const sim::Calibration* calibration = question.calibration.get();
   plan.result = sim::search(plan.space, traffic, constraints, plan.tariff, calibration);
   for (const std::int64_t index : compared_candidates(
-           choices.picks, plan.result.by(choices.objective),
+           choices.picks, plan.result.best[choices.objective],
            [&](std::int64_t index) -> const sim::ServingCandidate* {
              for (const auto& best : plan.result.best)
                for (const sim::ServingCandidate& c : best)

@@ -376,7 +376,8 @@ class EconomicsParts {
   }
 
   void quality_picker() {
-    static constexpr std::array<std::string_view, sim::kQualityMeasures> names = {"commonsense", "MMLU"};
+    static constexpr std::array<std::string_view, sim::kCount<sim::QualityMeasure>> names = {"commonsense",
+                                                                                             "MMLU"};
     if (const auto picked = segmented(look_, "quality", static_cast<std::size_t>(scope_.quality), names))
       scope_.quality = static_cast<sim::QualityMeasure>(*picked);
   }

@@ -22,8 +22,8 @@ namespace {
 
 ImU32 kind_color(const Palette& c, std::size_t kind) {
   using B = sim::BufferClass;
-  static constexpr std::array<B, sim::kCostKinds> like = {B::parameter, B::kv_cache, B::activation,
-                                                          B::communication, B::gradient};
+  static constexpr std::array<B, sim::kCount<sim::CostKind>> like = {B::parameter, B::kv_cache, B::activation,
+                                                                     B::communication, B::gradient};
   return c.memory[static_cast<std::size_t>(like[kind])];
 }
 ImU32 memory_color(const Palette& c, sim::BufferClass like) {

@@ -80,9 +80,8 @@ std::vector<Column> columns_of(const PanelContext& context) {
 
 FigureBars parts_of(const PanelContext& context, const std::vector<Column>& columns) {
   FigureBars bars{Measure::seconds, {}, {}};
-  for (std::size_t part = 0; part < sim::kStepParts; ++part)
-    bars.parts.push_back(
-        {std::string(sim::name(static_cast<sim::StepPart>(part))), context.look.color().parts[part]});
+  for (const sim::StepPart part : sim::kAll<sim::StepPart>)
+    bars.parts.push_back({std::string(sim::name(part)), context.look.color().parts[part]});
   for (const Column& column : columns) {
     const sim::StepParts parts = sim::step_parts(*column.report);
     FigureBars::Row row{column.name, {}};

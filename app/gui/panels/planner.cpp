@@ -22,8 +22,8 @@
 namespace app::gui {
 namespace {
 
-constexpr std::array<std::string_view, sim::kObjectives> kObjectiveNames = {"time", "memory", "money",
-                                                                            "energy"};
+constexpr std::array<std::string_view, sim::kCount<sim::Objective>> kObjectiveNames = {"time", "memory",
+                                                                                       "money", "energy"};
 
 // As it is written on an axis: in the unit of its step, device, or million tokens.
 double value_of(const sim::Candidate& c, sim::Objective objective) {
@@ -151,7 +151,7 @@ class PlannerParts {
     if (const auto picked =
             segmented(look_, "objective", static_cast<std::size_t>(scope_.objective), kObjectiveNames))
       scope_.objective = static_cast<sim::Objective>(*picked);
-    const auto& candidates = view_->result.by(scope_.objective);
+    const auto& candidates = view_->result.best[scope_.objective];
     if (candidates.empty()) {
       nothing_fits();
       return;
@@ -270,7 +270,7 @@ class PlannerParts {
       return ScaleUnit{1, ""};
     };
     const ScaleUnit unit = unit_of_range();
-    static constexpr std::array<const char*, sim::kObjectives> labels = {
+    static constexpr std::array<const char*, sim::kCount<sim::Objective>> labels = {
         "step, ", "memory of the fullest device, ", "US dollars a million tokens", "kWh a million tokens"};
     std::string label = labels[static_cast<std::size_t>(objective)];
     if (label.ends_with(", ")) label += unit.name;
@@ -372,7 +372,7 @@ class PlannerParts {
             [&](std::size_t row) { return words_of(sim::candidate(view_->space, candidates[row].index)); },
         .columns = {}};
     // By objective where it has one of its own; of energy only while it is asked for.
-    std::array<std::size_t, sim::kObjectives> column_of{};
+    std::array<std::size_t, sim::kCount<sim::Objective>> column_of{};
     const auto add = [&](sim::Objective objective, Column column) {
       column_of[static_cast<std::size_t>(objective)] = table.columns.size();
       table.columns.push_back(std::move(column));
@@ -399,7 +399,8 @@ class PlannerParts {
   std::vector<std::int64_t> compared_ones() const {
     if (progress_.running) return picked(scope_.picks);
     return compared_candidates(
-        scope_.picks, view_->result.by(scope_.objective), [&](std::int64_t index) { return find(index, {}); },
+        scope_.picks, view_->result.best[scope_.objective],
+        [&](std::int64_t index) { return find(index, {}); },
         [](const sim::Candidate& a, const sim::Candidate& b) {
           return a.step != b.step || a.memory != b.memory;
         });

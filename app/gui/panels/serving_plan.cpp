@@ -19,8 +19,8 @@
 namespace app::gui {
 namespace {
 
-constexpr std::array<std::string_view, sim::kServingObjectives> kObjectiveNames = {"throughput", "latency",
-                                                                                   "money", "energy"};
+constexpr std::array<std::string_view, sim::kCount<sim::ServingObjective>> kObjectiveNames = {
+    "throughput", "latency", "money", "energy"};
 
 // "2 engines of tp 4, batch 64".
 std::string words_of(const sim::ServingChoice& choice) {
@@ -128,7 +128,7 @@ class ServingParts {
     if (const auto picked =
             segmented(look_, "objective", static_cast<std::size_t>(choices_.objective), kObjectiveNames))
       choices_.objective = static_cast<sim::ServingObjective>(*picked);
-    const auto& candidates = plan_.result.by(choices_.objective);
+    const auto& candidates = plan_.result.best[choices_.objective];
     if (candidates.empty()) return text_wrapped(look_, TextRole::body, c_.dim, nothing_fits());
     table(candidates, place.rest());
   }
