@@ -110,7 +110,7 @@ class Generator {
         surprise = surprise_of(settings_.read[section], logits_now());
       }
       accept_tokens(next, section, now - last, section + 1 == sections, surprise);
-      for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
+      for (const sim::DeviceSample& sample : monitor.take()) emit(sample);
       // Whoever is told may take a while, which is not the generation's unless the next token is at work.
       last = queued_ > 0 ? now : seconds_since(begin);
       telling += last - now;
@@ -240,8 +240,8 @@ class Generator {
       finished_[b] = !settings_.ignore_eos && settings_.read.empty() && model_.tokenizer &&
                      model_.tokenizer->is_eos(next[b]);
       if (b == 0)
-        emit(sim::TokenEvent{
-            {static_cast<std::int64_t>(index), next[0], text_of(next[0], last), {seconds}, surprise}});
+        emit(sim::TokenResult{
+            static_cast<std::int64_t>(index), next[0], text_of(next[0], last), {seconds}, surprise});
     }
   }
 
@@ -270,11 +270,11 @@ class Generator {
     }
     set_exposed(rows);
     for (std::size_t r = 0; r < rows.size(); ++r)
-      if (!samples_[r].durations.empty()) emit(sim::RowEvent{rows[r]});
+      if (!samples_[r].durations.empty()) emit(rows[r]);
     sim::Report memory;
     run_.add_memory(memory, stamps_);
-    for (const sim::MemoryLine& line : memory.memory) emit(sim::MemoryEvent{line});
-    for (const sim::MemoryTimePoint& point : memory.memory_timeline) emit(sim::MemoryPointEvent{point});
+    for (const sim::MemoryLine& line : memory.memory) emit(line);
+    for (const sim::MemoryTimePoint& point : memory.memory_timeline) emit(point);
   }
 
   const GenerateSettings& settings_;

@@ -39,7 +39,7 @@ sim::Slowdown of_first(const sim::Slowdown& own, Communicator* among) {
 }
 
 bool ends_a_step(const sim::Event& event) {
-  return std::holds_alternative<sim::StepEvent>(event) || std::holds_alternative<sim::TokenEvent>(event);
+  return std::holds_alternative<sim::StepResult>(event) || std::holds_alternative<sim::TokenResult>(event);
 }
 
 std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {

@@ -173,7 +173,7 @@ class Trainer {
       if (writer_) tell_checkpoint(writer_->finished());
       if (tells_ranks_) tell_timelines(step, begin);
       tell_memory(step - done, begin);
-      for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
+      for (const sim::DeviceSample& sample : monitor.take()) emit(sample);
       const double now = seconds_between(begin, Clock::now());
       if (now - rows_sent >= kRowsEverySeconds && step < settings_.steps) {
         send_rows();
@@ -274,7 +274,7 @@ class Trainer {
       measurements_.add(std::move(timing), result.duration.value);
     if (!whole) timed_ = step;
     duration_ = result.duration;
-    emit(sim::StepEvent{result});
+    emit(result);
     diverged_ = !std::isfinite(result.loss);
   }
 
@@ -457,8 +457,8 @@ class Trainer {
   void send_rows() {
     sim::Report measured;
     measurements_.fill(measured);
-    for (const sim::Row& row : measured.rows) emit(sim::RowEvent{row});
-    for (const sim::MemoryLine& line : measured.memory) emit(sim::MemoryEvent{line});
+    for (const sim::Row& row : measured.rows) emit(row);
+    for (const sim::MemoryLine& line : measured.memory) emit(line);
     report_.step_time = measured.step_time;
     report_.step_low = measured.step_low;
     report_.step_high = measured.step_high;
@@ -480,10 +480,10 @@ class Trainer {
       const std::string_view json(reinterpret_cast<const char*>(all[rank].data()), all[rank].size());
       const sim::Report of_rank = sim::report_from_json(json, "rank " + std::to_string(rank));
       rows.insert(rows.end(), of_rank.rows.begin(), of_rank.rows.end());
-      for (const sim::MemoryLine& line : of_rank.memory) emit(sim::MemoryEvent{line});
+      for (const sim::MemoryLine& line : of_rank.memory) emit(line);
     }
     leave_waiting_out(rows);
-    for (const sim::Row& row : rows) emit(sim::RowEvent{row});
+    for (const sim::Row& row : rows) emit(row);
     report_.step_time = own.step_time;
     report_.step_low = own.step_low;
     report_.step_high = own.step_high;
@@ -516,7 +516,7 @@ class Trainer {
   void send_timeline() {
     sim::Report measured;
     measurements_.fill(measured);
-    for (const sim::MemoryTimePoint& point : measured.memory_timeline) emit(sim::MemoryPointEvent{point});
+    for (const sim::MemoryTimePoint& point : measured.memory_timeline) emit(point);
   }
 
   const TrainSettings& settings_;

@@ -6,86 +6,30 @@
 
 namespace sim {
 
-// A size in memory, exact: ledgers must add up.
-struct Bytes {
-  std::int64_t value = 0;
-  constexpr auto operator<=>(const Bytes&) const = default;
-  constexpr Bytes& operator+=(Bytes o) {
-    value += o.value;
-    return *this;
-  }
-  constexpr Bytes& operator-=(Bytes o) {
-    value -= o.value;
-    return *this;
-  }
-};
-constexpr Bytes operator+(Bytes a, Bytes b) {
-  return {a.value + b.value};
-}
-constexpr Bytes operator-(Bytes a, Bytes b) {
-  return {a.value - b.value};
-}
-constexpr Bytes operator*(Bytes a, std::int64_t n) {
-  return {a.value * n};
-}
-
-// Floating-point work. A training run passes 1e25, so this is a double.
-struct Flops {
-  double value = 0;
-  constexpr auto operator<=>(const Flops&) const = default;
-  constexpr Flops& operator+=(Flops o) {
-    value += o.value;
-    return *this;
-  }
-};
-constexpr Flops operator+(Flops a, Flops b) {
-  return {a.value + b.value};
-}
-constexpr Flops operator*(Flops a, double n) {
-  return {a.value * n};
-}
-
-struct Seconds {
-  double value = 0;
-  constexpr auto operator<=>(const Seconds&) const = default;
+// Quantities of one kind are compared, added, subtracted and scaled; their ratio is a number.
+template <class Kind, class Number = double>
+struct Quantity {
+  Number value = 0;
+  constexpr auto operator<=>(const Quantity&) const = default;
   // One comparison each, where <=> of doubles takes three.
-  constexpr bool operator<(const Seconds& o) const { return value < o.value; }
-  constexpr bool operator>(const Seconds& o) const { return value > o.value; }
-  constexpr bool operator<=(const Seconds& o) const { return value <= o.value; }
-  constexpr bool operator>=(const Seconds& o) const { return value >= o.value; }
-  constexpr Seconds& operator+=(Seconds o) {
-    value += o.value;
-    return *this;
+  constexpr bool operator<(const Quantity& o) const { return value < o.value; }
+  constexpr bool operator>(const Quantity& o) const { return value > o.value; }
+  constexpr bool operator<=(const Quantity& o) const { return value <= o.value; }
+  constexpr bool operator>=(const Quantity& o) const { return value >= o.value; }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return {a.value + b.value}; }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return {a.value - b.value}; }
+  friend constexpr Quantity operator*(Quantity a, Number n) { return {a.value * n}; }
+  friend constexpr double operator/(Quantity a, Quantity b) {
+    return static_cast<double>(a.value) / static_cast<double>(b.value);
   }
+  constexpr Quantity& operator+=(Quantity o) { return *this = *this + o; }
+  constexpr Quantity& operator-=(Quantity o) { return *this = *this - o; }
 };
-constexpr Seconds operator+(Seconds a, Seconds b) {
-  return {a.value + b.value};
-}
-constexpr Seconds operator-(Seconds a, Seconds b) {
-  return {a.value - b.value};
-}
-constexpr Seconds operator*(Seconds a, double n) {
-  return {a.value * n};
-}
-constexpr double operator/(Seconds a, Seconds b) {
-  return a.value / b.value;
-}
-
-struct BytesPerSecond {
-  double value = 0;
-  constexpr auto operator<=>(const BytesPerSecond&) const = default;
-};
-constexpr BytesPerSecond operator*(BytesPerSecond a, double n) {
-  return {a.value * n};
-}
-
-struct FlopsPerSecond {
-  double value = 0;
-  constexpr auto operator<=>(const FlopsPerSecond&) const = default;
-};
-constexpr FlopsPerSecond operator*(FlopsPerSecond a, double n) {
-  return {a.value * n};
-}
+using Bytes = Quantity<struct OfBytes, std::int64_t>;  // exact: ledgers must add up
+using Flops = Quantity<struct OfFlops>;                // a training run passes 1e25
+using Seconds = Quantity<struct OfSeconds>;
+using BytesPerSecond = Quantity<struct OfBytesPerSecond>;
+using FlopsPerSecond = Quantity<struct OfFlopsPerSecond>;
 
 constexpr Seconds operator/(Bytes b, BytesPerSecond r) {
   return {static_cast<double>(b.value) / r.value};

@@ -157,10 +157,10 @@ class TokenPrinter {
  public:
   explicit TokenPrinter(bool has_text) : has_text_(has_text) {}
   void print(const sim::Event& event) const {
-    const auto* token = std::get_if<sim::TokenEvent>(&event);
+    const auto* token = std::get_if<sim::TokenResult>(&event);
     if (token == nullptr) return;
-    print_generated(has_text_ ? token->token.text
-                              : fmt::format("{}{}", token->token.index == 0 ? "" : " ", token->token.token));
+    print_generated(has_text_ ? token->text
+                              : fmt::format("{}{}", token->index == 0 ? "" : " ", token->token));
   }
 
  private:

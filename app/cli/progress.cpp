@@ -68,8 +68,8 @@ void Progress::show(const sim::Event& event) {
                                         left(progress->left))
                           : progress->what,
          false);
-  } else if (const auto* step_event = std::get_if<sim::StepEvent>(&event)) {
-    const sim::StepResult& step = step_event->step;
+  } else if (const auto* told = std::get_if<sim::StepResult>(&event)) {
+    const sim::StepResult& step = *told;
     spent_ += step.duration;
     ++steps_;
     const sim::Seconds remaining =

@@ -31,8 +31,8 @@ struct ReplayFlags {
 
 // What the event says has passed since the one before it.
 double seconds_of(const sim::Event& event) {
-  if (const auto* step = std::get_if<sim::StepEvent>(&event)) return step->step.duration.value;
-  if (const auto* token = std::get_if<sim::TokenEvent>(&event)) return token->token.duration.value;
+  if (const auto* step = std::get_if<sim::StepResult>(&event)) return step->duration.value;
+  if (const auto* token = std::get_if<sim::TokenResult>(&event)) return token->duration.value;
   return 0;
 }
 

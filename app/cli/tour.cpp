@@ -217,8 +217,8 @@ class Tour {
         scenario, source, settings,
         [&](const sim::Event& event) {
           if (record) record->write(event);
-          if (const auto* token = std::get_if<sim::TokenEvent>(&event)) {
-            print_generated(token->token.text);
+          if (const auto* token = std::get_if<sim::TokenResult>(&event)) {
+            print_generated(token->text);
           }
         },
         interrupt_.stop());

@@ -62,7 +62,7 @@ class Course {
       planned_ = begun->planned;
       seen_ = 0;
     }
-    if (std::holds_alternative<sim::StepEvent>(event) || std::holds_alternative<sim::TokenEvent>(event))
+    if (std::holds_alternative<sim::StepResult>(event) || std::holds_alternative<sim::TokenResult>(event))
       ++seen_;
     if (Clock::now() - told_ > std::chrono::milliseconds(500)) tell();
   }

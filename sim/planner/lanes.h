@@ -13,52 +13,23 @@ struct alignas(kCount * sizeof(double)) LanesOf {
   typedef double Vector
       __attribute__((vector_size(kCount * sizeof(double))));  // an alias would lose the attribute
   Vector of{};
+
+  friend SIM_INLINE LanesOf operator+(const LanesOf& a, const LanesOf& b) { return {a.of + b.of}; }
+  friend SIM_INLINE LanesOf operator-(const LanesOf& a, const LanesOf& b) { return {a.of - b.of}; }
+  friend SIM_INLINE LanesOf operator*(const LanesOf& a, const LanesOf& b) { return {a.of * b.of}; }
+  friend SIM_INLINE LanesOf operator+(const LanesOf& a, Seconds b) { return {a.of + b.value}; }
+  friend SIM_INLINE LanesOf operator-(const LanesOf& a, Seconds b) { return {a.of - b.value}; }
+  friend SIM_INLINE LanesOf operator*(const LanesOf& a, double b) { return {a.of * b}; }
+  friend SIM_INLINE LanesOf larger(const LanesOf& a, const LanesOf& b) { return {a.of < b.of ? b.of : a.of}; }
+  friend SIM_INLINE LanesOf smaller(const LanesOf& a, const LanesOf& b) {
+    return {b.of < a.of ? b.of : a.of};
+  }
+  friend SIM_INLINE LanesOf larger(const LanesOf& a, Seconds b) { return larger(a, all(b)); }
+  friend SIM_INLINE LanesOf smaller(const LanesOf& a, Seconds b) { return smaller(a, all(b)); }
+  static SIM_INLINE LanesOf all(Seconds time) { return {time.value - Vector{}}; }
 };
 inline constexpr std::size_t kLanes = 8;  // as many as the widest registers hold
 using Lanes = LanesOf<kLanes>;
-
-template <std::size_t n>
-SIM_INLINE LanesOf<n> operator+(const LanesOf<n>& a, const LanesOf<n>& b) {
-  return {a.of + b.of};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> operator-(const LanesOf<n>& a, const LanesOf<n>& b) {
-  return {a.of - b.of};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> operator*(const LanesOf<n>& a, const LanesOf<n>& b) {
-  return {a.of * b.of};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> operator+(const LanesOf<n>& a, Seconds b) {
-  return {a.of + b.value};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> operator-(const LanesOf<n>& a, Seconds b) {
-  return {a.of - b.value};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> operator*(const LanesOf<n>& a, double b) {
-  return {a.of * b};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> larger(const LanesOf<n>& a, const LanesOf<n>& b) {
-  return {a.of < b.of ? b.of : a.of};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> smaller(const LanesOf<n>& a, const LanesOf<n>& b) {
-  return {b.of < a.of ? b.of : a.of};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> larger(const LanesOf<n>& a, Seconds b) {
-  const typename LanesOf<n>::Vector all = b.value - typename LanesOf<n>::Vector{};
-  return {a.of < all ? all : a.of};
-}
-template <std::size_t n>
-SIM_INLINE LanesOf<n> smaller(const LanesOf<n>& a, Seconds b) {
-  const typename LanesOf<n>::Vector all = b.value - typename LanesOf<n>::Vector{};
-  return {all < a.of ? all : a.of};
-}
 
 // `x` in lanes where a is less than b, else `y`.
 template <std::size_t n>

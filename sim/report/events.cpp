@@ -21,29 +21,6 @@ void fields(auto& v, Like<ProgressEvent> auto& e) {
   v.needed("seconds_left", e.left.value);
 }
 
-void fields(auto& v, Like<StepEvent> auto& e) {
-  fields(v, e.step);
-  // For whoever reads the stream without this code; it follows from two of the fields before it.
-  double tokens_per_s = static_cast<double>(e.step.tokens) / e.step.duration.value;
-  v("tokens_per_s", tokens_per_s);
-}
-
-void fields(auto& v, Like<TokenEvent> auto& e) {
-  fields(v, e.token);
-}
-void fields(auto& v, Like<RowEvent> auto& e) {
-  fields(v, e.row);
-}
-void fields(auto& v, Like<MemoryEvent> auto& e) {
-  fields(v, e.line);
-}
-void fields(auto& v, Like<MemoryPointEvent> auto& e) {
-  fields(v, e.point);
-}
-void fields(auto& v, Like<DeviceSampleEvent> auto& e) {
-  fields(v, e.sample);
-}
-
 void fields(auto& v, Like<CheckpointEvent> auto& e) {
   v.needed("step", e.step);
   v.needed("file", e.file);
@@ -115,6 +92,16 @@ void fields(auto& v, Like<ErrorEvent> auto& e) {
 
 namespace {
 
+void fields_of_event(auto& v, auto& e) {
+  fields(v, e);
+}
+void fields_of_event(auto& v, Like<StepResult> auto& step) {
+  fields(v, step);
+  // For whoever reads the stream without this code; it follows from two of the fields before it.
+  double tokens_per_s = static_cast<double>(step.tokens) / step.duration.value;
+  v("tokens_per_s", tokens_per_s);
+}
+
 template <class... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
@@ -131,7 +118,8 @@ template <std::size_t... kinds>
 Event event_of_kind(std::size_t kind, JsonObject& object, std::index_sequence<kinds...>) {
   Event event;
   const auto read = [&]<class Kind>(Kind) {
-    event = struct_from<Kind>(object, kReportNumbers);
+    FieldReader reader(object, kReportNumbers);
+    fields_of_event(reader, event.emplace<Kind>());
     return true;
   };
   ((kind == kinds && read(std::variant_alternative_t<kinds, Event>{})) || ...);
@@ -164,7 +152,7 @@ void put(std::vector<Part>& parts, const Part& part, Same same) {
 std::string to_ndjson(const Event& event) {
   Json json{{"event", kEventKinds[event.index()]}};
   FieldWriter writer(json);
-  std::visit([&](const auto& e) { fields(writer, e); }, event);
+  std::visit([&](const auto& e) { fields_of_event(writer, e); }, event);
   return written(json, -1);
 }
 
@@ -182,20 +170,20 @@ void apply(Report& report, const Event& event) {
                           report = Report{};
                           report.source = e.source;
                         },
-                        [&](const StepEvent& e) { report.steps.push_back(e.step); },
-                        [&](const TokenEvent& e) { report.tokens.push_back(e.token); },
-                        [&](const RowEvent& e) {
-                          put(report.rows, e.row, [&](const Row& row) {
-                            return row.phase == e.row.phase && row.rank == e.row.rank && row.id == e.row.id;
+                        [&](const StepResult& step) { report.steps.push_back(step); },
+                        [&](const TokenResult& token) { report.tokens.push_back(token); },
+                        [&](const Row& row) {
+                          put(report.rows, row, [&](const Row& r) {
+                            return r.phase == row.phase && r.rank == row.rank && r.id == row.id;
                           });
                         },
-                        [&](const MemoryEvent& e) {
-                          put(report.memory, e.line, [&](const MemoryLine& line) {
-                            return line.rank == e.line.rank && line.category == e.line.category;
+                        [&](const MemoryLine& line) {
+                          put(report.memory, line, [&](const MemoryLine& l) {
+                            return l.rank == line.rank && l.category == line.category;
                           });
                         },
-                        [&](const MemoryPointEvent& e) { report.memory_timeline.push_back(e.point); },
-                        [&](const DeviceSampleEvent& e) { report.device_samples.push_back(e.sample); },
+                        [&](const MemoryTimePoint& point) { report.memory_timeline.push_back(point); },
+                        [&](const DeviceSample& sample) { report.device_samples.push_back(sample); },
                         [&](const EndEvent& e) {
                           report.step_time = e.step_time;
                           report.step_low = e.step_low;
@@ -211,16 +199,15 @@ void apply(Report& report, const Event& event) {
 
 std::vector<Event> events_of(const Report& report) {
   std::vector<Event> events;
-  events.reserve(2 + report.steps.size() + report.tokens.size() + report.rows.size() + report.memory.size() +
-                 report.memory_timeline.size() + report.device_samples.size());
   events.push_back(
       BeginEvent{report.source, static_cast<std::int64_t>(report.steps.size() + report.tokens.size())});
-  for (const StepResult& step : report.steps) events.push_back(StepEvent{step});
-  for (const TokenResult& token : report.tokens) events.push_back(TokenEvent{token});
-  for (const Row& row : report.rows) events.push_back(RowEvent{row});
-  for (const MemoryLine& line : report.memory) events.push_back(MemoryEvent{line});
-  for (const MemoryTimePoint& point : report.memory_timeline) events.push_back(MemoryPointEvent{point});
-  for (const DeviceSample& sample : report.device_samples) events.push_back(DeviceSampleEvent{sample});
+  const auto add = [&](const auto& parts) { events.insert(events.end(), parts.begin(), parts.end()); };
+  add(report.steps);
+  add(report.tokens);
+  add(report.rows);
+  add(report.memory);
+  add(report.memory_timeline);
+  add(report.device_samples);
   events.push_back(EndEvent{report.step_time, report.step_low, report.step_high, report.message,
                             report.waiting_for_slowest, report.expert_imbalance});
   return events;

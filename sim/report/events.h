@@ -42,27 +42,9 @@ struct ProgressEvent {
   std::int64_t done = 0, of = 0;
   Seconds left;
 };
-struct StepEvent {
-  StepResult step;
-};
-struct TokenEvent {
-  TokenResult token;
-};
-struct RowEvent {
-  Row row;
-};
-struct MemoryEvent {
-  MemoryLine line;
-};
-struct MemoryPointEvent {
-  MemoryTimePoint point;
-};
 struct CheckpointEvent {
   std::int64_t step = 0;
   std::string file;
-};
-struct DeviceSampleEvent {
-  DeviceSample sample;
 };
 // When a rank's passes ran in a step, on a clock of all ranks that begins with the first of them. Told while
 // a run of several ranks goes on; a report does not keep it.
@@ -98,8 +80,9 @@ struct ErrorEvent {
   int exit_code = 1;
 };
 
-using Event = std::variant<BeginEvent, ProgressEvent, StepEvent, TokenEvent, RowEvent, MemoryEvent,
-                           MemoryPointEvent, CheckpointEvent, DeviceSampleEvent, RankTimelineEvent,
+// Parts of a report are events as they are.
+using Event = std::variant<BeginEvent, ProgressEvent, StepResult, TokenResult, Row, MemoryLine,
+                           MemoryTimePoint, CheckpointEvent, DeviceSample, RankTimelineEvent,
                            OperationTimelineEvent, StepMemoryEvent, EndEvent, ErrorEvent>;
 
 std::string to_ndjson(const Event& event);       // one line, no newline

@@ -99,8 +99,8 @@ int write_steps(double seconds, std::int64_t count) {
   constexpr int kAtATime = 100;
   for (std::int64_t i = 1; i <= steps; ++i) {
     const double of_run = static_cast<double>(i);
-    std::puts(sim::to_ndjson(sim::StepEvent{{i, 10.0 / of_run, 1.0 + 0.01 * static_cast<double>(i % 11),
-                                             sim::Seconds{0.1 + 0.01 * static_cast<double>(i % 7)}, 4096}})
+    std::puts(sim::to_ndjson(sim::StepResult{i, 10.0 / of_run, 1.0 + 0.01 * static_cast<double>(i % 11),
+                                             sim::Seconds{0.1 + 0.01 * static_cast<double>(i % 7)}, 4096})
                   .c_str());
     if (seconds <= 0 || i % kAtATime != 0) continue;
     std::fflush(stdout);

@@ -24,9 +24,9 @@ int main(int argc, char** argv) {
       nlohmann::json& norms = all[argv[i]]["gradient_norms"];
       runtime::train(scenario, source, settings,
                      [&](const sim::Event& event) {
-                       if (const auto* step = std::get_if<sim::StepEvent>(&event)) {
-                         losses.push_back(step->step.loss);
-                         norms.push_back(step->step.grad_norm);
+                       if (const auto* step = std::get_if<sim::StepResult>(&event)) {
+                         losses.push_back(step->loss);
+                         norms.push_back(step->grad_norm);
                        }
                      },
                      {});

@@ -126,7 +126,7 @@ TEST_CASE("a replayed report has the run's rows, its steps as series, and joins 
 TEST_CASE("a line that is no event becomes a note, not an end") {
   RunState state(sim::Task::train, [](const sim::Source&) { return nullptr; });
   state.line("Segmentation fault");
-  state.line(sim::to_ndjson(sim::StepEvent{{1, 2.5, 1, sim::Seconds{0.1}, 100}}));
+  state.line(sim::to_ndjson(sim::StepResult{1, 2.5, 1, sim::Seconds{0.1}, 100}));
   const auto view = state.view();
   CHECK(view->loss.last().y == 2.5);
   REQUIRE(view->log.size() == 1);

@@ -135,7 +135,7 @@ TEST_CASE(
   runtime::train(
       scenario(), tests::drawn(scenario().model), settings,
       [&](const sim::Event& event) {
-        if (const auto* step = std::get_if<sim::StepEvent>(&event); step && step->step.step == 3)
+        if (const auto* step = std::get_if<sim::StepResult>(&event); step && step->step == 3)
           stop.request_stop();
       },
       stop.get_token());
@@ -275,7 +275,7 @@ TEST_CASE("A large checkpoint lies in several files, which are resumed from bit 
   runtime::train(
       scenario(), tests::drawn(scenario().model), settings,
       [&](const sim::Event& event) {
-        if (const auto* step = std::get_if<sim::StepEvent>(&event); step && step->step.step == 3)
+        if (const auto* step = std::get_if<sim::StepResult>(&event); step && step->step == 3)
           stop.request_stop();
       },
       stop.get_token());
@@ -319,7 +319,7 @@ TEST_CASE("Steps go on while a checkpoint is written, and one that cannot be wri
   CHECK_THROWS_WITH(runtime::train(scenario(), tests::drawn(scenario().model), settings,
                                    [&](const sim::Event& event) {
                                      checkpoints += std::holds_alternative<sim::CheckpointEvent>(event);
-                                     if (!std::holds_alternative<sim::StepEvent>(event)) return;
+                                     if (!std::holds_alternative<sim::StepResult>(event)) return;
                                      if (++steps == kSteps) reader = std::jthread(read);
                                    },
                                    {}),
@@ -369,9 +369,9 @@ TEST_CASE("A folder that holds somebody's model is refused before the first step
   std::ofstream(fs::path(settings.checkpoint) / "model.safetensors") << "theirs";
   std::int64_t steps = 0;
   CHECK_THROWS_AS(
-      runtime::train(scenario(), tests::drawn(scenario().model), settings,
-                     [&](const sim::Event& event) { steps += std::holds_alternative<sim::StepEvent>(event); },
-                     {}),
+      runtime::train(
+          scenario(), tests::drawn(scenario().model), settings,
+          [&](const sim::Event& event) { steps += std::holds_alternative<sim::StepResult>(event); }, {}),
       runtime::InputError);
   CHECK(steps == 0);
 }

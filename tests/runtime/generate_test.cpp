@@ -73,7 +73,7 @@ TEST_CASE("What whoever is told of a token takes for it is no part of the genera
   const auto begin = Clock::now();
   const sim::Report report = runtime::generate(scenario, tests::drawn(scenario.model), with_prompt({1, 2, 3}),
                                                [&](const sim::Event& event) {
-                                                 if (!std::holds_alternative<sim::TokenEvent>(event)) return;
+                                                 if (!std::holds_alternative<sim::TokenResult>(event)) return;
                                                  const auto before = Clock::now();
                                                  std::this_thread::sleep_for(std::chrono::milliseconds(50));
                                                  told += Clock::now() - before;
@@ -285,7 +285,7 @@ TEST_CASE("A stop request ends a generation after the token in hand") {
   const runtime::Generation g = runtime::generate(
       scenario, tests::drawn(scenario.model), with_prompt({1}),
       [&](const sim::Event& event) {
-        if (const auto* token = std::get_if<sim::TokenEvent>(&event); token && token->token.index == 4)
+        if (const auto* token = std::get_if<sim::TokenResult>(&event); token && token->index == 4)
           stop.request_stop();
       },
       stop.get_token());

@@ -631,7 +631,7 @@ TEST_CASE(
                    if (const auto* one = std::get_if<sim::OperationTimelineEvent>(&event))
                      told.push_back(*one);
                    if (const auto* one = std::get_if<sim::StepMemoryEvent>(&event)) memory.push_back(*one);
-                   if (const auto* one = std::get_if<sim::StepEvent>(&event)) steps.push_back(one->step);
+                   if (const auto* one = std::get_if<sim::StepResult>(&event)) steps.push_back(*one);
                  },
                  {});
   REQUIRE(!told.empty());

@@ -258,7 +258,7 @@ TEST_CASE("A stop request ends the run after the step in hand, with the partial 
   const sim::Report report = runtime::train(
       scenario, tests::drawn(scenario.model), settings_for(folder, 100),
       [&](const sim::Event& event) {
-        if (const auto* step = std::get_if<sim::StepEvent>(&event); step && step->step.step == 3)
+        if (const auto* step = std::get_if<sim::StepResult>(&event); step && step->step == 3)
           stop.request_stop();
       },
       stop.get_token());

@@ -55,7 +55,7 @@ TEST_CASE("an event is one line and reads back as the same line") {
 }
 
 TEST_CASE("a step's line has the fields that a training log is read for") {
-  const std::string line = sim::to_ndjson(sim::StepEvent{{1, 4.25, 1.5, {0.5}, 1024}});
+  const std::string line = sim::to_ndjson(sim::StepResult{1, 4.25, 1.5, {0.5}, 1024});
   CHECK(
       line ==
       R"({"event":"step","step":1,"loss":4.25,"grad_norm":1.5,"seconds":0.5,"tokens":1024,"tokens_per_s":2048.0})");
@@ -69,8 +69,7 @@ TEST_CASE("a row that is sent again replaces itself and no other") {
   of_other_rank.rank = 1;
   of_other_phase.phase = sim::Phase::recompute;
   refined.duration = {2};
-  const Report report = fold({sim::RowEvent{row}, sim::RowEvent{of_other_rank}, sim::RowEvent{of_other_phase},
-                              sim::RowEvent{refined}});
+  const Report report = fold({row, of_other_rank, of_other_phase, refined});
   REQUIRE(report.rows.size() == 3);
   CHECK(report.rows[0].duration.value == 2);
   CHECK(report.rows[1].duration.value == 0);

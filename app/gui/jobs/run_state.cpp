@@ -44,7 +44,7 @@ void RunState::line(std::string_view ndjson) {
 
 void RunState::apply(const sim::Event& event) {
   // Steps live on as decimated series: a report that kept each one would grow with the run.
-  if (!std::holds_alternative<sim::StepEvent>(event)) sim::apply(report_, event);
+  if (!std::holds_alternative<sim::StepResult>(event)) sim::apply(report_, event);
   std::visit(Overloaded{
                  [this](const sim::BeginEvent& e) { begin(e.source, e.planned); },
                  [this](const sim::ProgressEvent& e) {
@@ -57,16 +57,16 @@ void RunState::apply(const sim::Event& event) {
                      }
                    }
                  },
-                 [this](const sim::StepEvent& e) { step(e.step); },
-                 [this](const sim::TokenEvent& e) { token(e.token); },
-                 [this](const sim::RowEvent&) { rows_changed(); },
-                 [this](const sim::MemoryEvent&) { rows_changed(); },
-                 [this](const sim::MemoryPointEvent&) { rows_changed(); },
+                 [this](const sim::StepResult& e) { step(e); },
+                 [this](const sim::TokenResult& e) { token(e); },
+                 [this](const sim::Row&) { rows_changed(); },
+                 [this](const sim::MemoryLine&) { rows_changed(); },
+                 [this](const sim::MemoryTimePoint&) { rows_changed(); },
                  [this](const sim::CheckpointEvent& e) {
                    note(LogLine::Kind::good,
                         "step " + sim::format_count(e.step) + ": checkpoint written, " + e.file);
                  },
-                 [this](const sim::DeviceSampleEvent&) { rows_changed(); },
+                 [this](const sim::DeviceSample&) { rows_changed(); },
                  [this](const sim::RankTimelineEvent& e) { rank_timeline(e); },
                  [this](const sim::OperationTimelineEvent& e) { operation_timeline(e); },
                  [this](const sim::StepMemoryEvent& e) { step_memory(e); },
