@@ -1,23 +1,41 @@
 #include "sim/format.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <limits>
-#include <string_view>
 
 #include "sim/byte_units.h"
 
 namespace sim {
-namespace {
 
 std::string fixed(double x, int decimals) {
   std::array<char, 400> text{};  // the largest double has 309 digits
   std::snprintf(text.data(), text.size(), "%.*f", decimals, x);
   return text.data();
 }
+
+std::size_t columns_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string listed(std::span<const std::string_view> words, std::string_view last) {
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0 && i + 1 == words.size())
+      list.append(" ").append(last).append(" ");
+    else if (i > 0)
+      list.append(", ");
+    list.append(words[i]);
+  }
+  return list;
+}
+
+namespace {
 
 std::string grouped(std::string digits) {
   for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, 1, ',');
@@ -59,7 +77,7 @@ std::string format(Bytes b) {
 }
 
 std::string format(Seconds t) {
-  static constexpr std::array<Unit, 4> kShort{{{1e-9, "ns"}, {1e-6, "\u00b5s"}, {1e-3, "ms"}, {1, "s"}}};
+  static constexpr std::array<Unit, 4> kShort{{{1e-9, "ns"}, {1e-6, kMicroseconds}, {1e-3, "ms"}, {1, "s"}}};
   // Minutes, hours and days from twice the unit on: 90 s and 36 h read better than 1.50 min and 1.50 days.
   static constexpr std::array<Unit, 4> kLong{{{1, "s"}, {60, "min"}, {3600, "h"}, {86400, "days"}}};
   return std::fabs(t.value) < 60 ? in_units(t.value, kShort) : in_units(t.value, kLong, 2);

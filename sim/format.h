@@ -1,8 +1,11 @@
 // Quantities as text, in one place, always with their unit: "61.4 GiB", "9.42 s", "312 TFLOP/s",
 // "8,030,261,248".
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "sim/units.h"
@@ -17,6 +20,12 @@ std::string format(BytesPerSecond r);      // decimal: GB/s, as datasheets write
 std::string format_count(std::int64_t n);  // 8,030,261,248
 std::string format_short(double n);        // 8.03B, 124M, 50.3K
 std::string format_percent(double fraction);
+std::string fixed(double x, int decimals);
+// Columns that a terminal gives to UTF-8 text: bytes that do not continue a character.
+std::size_t columns_of(std::string_view text);
+// "a, b or c".
+std::string listed(std::span<const std::string_view> words, std::string_view last = "or");
+inline constexpr std::string_view kMicroseconds = "\u00b5s";
 
 // Parts of a sentence in a row, whole numbers as format_count() writes them.
 template <class... Parts>

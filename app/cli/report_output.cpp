@@ -247,26 +247,27 @@ std::string title_of(const sim::Row& row, const sim::Report& report) {
   return title;
 }
 
+// Shares are of the step or generation, as those of its parts are.
 TextTable operations_table(const sim::Report& report, const MeanOfRanks& mean, std::size_t most) {
   using Align = TextTable::Align;
+  const bool trains = report.source.scenario.workload.task == sim::Task::train;
   TextTable table{{{"operation", Align::left},
                    {"phase", Align::left},
                    {"count"},
                    {"time"},
-                   {"share"},
+                   {trains ? "of the step" : "of the generation"},
                    {"FLOPs"},
                    {"traffic"},
                    {"bound by", Align::left},
                    {"known from", Align::left}},
                   {}};
   const std::vector<sim::Row> rows = longest_first(mean.rows);
-  sim::Seconds total;
-  for (const sim::Row& row : rows) total += row.duration;
+  const sim::Seconds whole = sim::step_parts(report).whole;
   for (const sim::Row& row : rows) {
     if (table.rows.size() == most) break;
     table.rows.push_back(
         {title_of(row, report), std::string(sim::name(row.phase)), sim::format_count(row.count),
-         sim::format(row.duration), sim::format_percent(row.duration / total), sim::format(row.flops),
+         sim::format(row.duration), sim::format_percent(row.duration / whole), sim::format(row.flops),
          sim::format(row.memory), std::string(sim::name(row.bound)), std::string(sim::name(row.provenance))});
   }
   return table;

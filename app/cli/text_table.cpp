@@ -4,18 +4,14 @@
 
 #include <algorithm>
 
+#include "sim/format.h"
+
 namespace app::cli {
 
 namespace {
 
-// Columns that a terminal gives to UTF-8 text: bytes that do not continue a character.
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 std::string padded(const std::string& text, std::size_t width, TextTable::Align align) {
-  const std::string space(width - std::min(width, width_of(text)), ' ');
+  const std::string space(width - std::min(width, sim::columns_of(text)), ' ');
   return align == TextTable::Align::left ? text + space : space + text;
 }
 
@@ -24,8 +20,8 @@ std::string padded(const std::string& text, std::size_t width, TextTable::Align 
 std::string TextTable::text(int indent) const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns.size(); ++c) {
-    widths.push_back(width_of(columns[c].header));
-    for (const auto& row : rows) widths[c] = std::max(widths[c], width_of(row[c]));
+    widths.push_back(sim::columns_of(columns[c].header));
+    for (const auto& row : rows) widths[c] = std::max(widths[c], sim::columns_of(row[c]));
   }
   std::string out;
   const auto add_line = [&](const auto& cell_of) {

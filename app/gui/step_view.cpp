@@ -96,7 +96,7 @@ StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
   if (!detail.operations.empty())
     view.operations = std::make_shared<const RankOperations>(
         RankOperations{0, std::move(detail.operations), view.duration});
-  view.bubble = sim::bubble_of(view.slots, plan.scenario.strategy.schedule);
+  view.closed_form_bubble = sim::closed_form_bubble(view.slots, plan.scenario.strategy.schedule);
   for (int stage = 0; stage < view.stages; ++stage) {
     std::vector<sim::Bytes>& live = view.live.emplace_back();
     for (const sim::MemoryTimePoint& point : view.memory[static_cast<std::size_t>(stage)]) {

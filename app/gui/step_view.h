@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "app/gui/jobs/run_state.h"
-#include "sim/cost/bubble.h"
 #include "sim/cost/step_detail.h"
 
 namespace app::gui {
@@ -47,7 +46,7 @@ struct StepView {
   std::vector<sim::MessageTraffic> traffic;
   std::vector<MessageCurve> curves;                  // one for each kind and group in the traffic
   std::shared_ptr<const RankOperations> operations;  // of each stage; null: too many to look at
-  std::optional<sim::Bubble> bubble;
+  std::optional<sim::Seconds> closed_form_bubble;
   int fullest_stage = 0;
   sim::Bytes peak;           // of the fullest stage
   sim::Seconds peak_time{};  // when it first holds that

@@ -9,7 +9,6 @@ namespace {
 
 constexpr int kSchemaVersion = 1;
 constexpr const char* kKindNames = "the operation kinds of sim/plan/operation.h";
-constexpr const char* kTypeNames = "fp32, tf32, bf16, fp16, fp8, int8, int4, fp64";
 
 }  // namespace
 
@@ -17,8 +16,8 @@ constexpr const char* kTypeNames = "fp32, tf32, bf16, fp16, fp8, int8, int4, fp6
 void fields(auto& v, Like<KernelSample> auto& s) {
   using P = KernelSample;
   v.needed_word("kind", s.kind, kKindNames);
-  v.needed_word("dtype", s.dtype, kTypeNames);
-  v.word("weights", s.weights, kTypeNames);
+  v.needed("dtype", s.dtype);
+  v("weights", s.weights);
   v.needed("flops", s.flops.value);
   v.needed("bytes", s.bytes.value);
   v.needed("median_seconds", s.median.value);
@@ -67,7 +66,7 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   if (object.has_value("residuals"))
     for (JsonObject& of_kind : object.objects("residuals")) {
       const auto kind = of_kind.word<OpKind>("kind", kKindNames);
-      const auto dtype = of_kind.word<DType>("dtype", kTypeNames);
+      const auto dtype = of_kind.word<DType>("dtype");
       Residual& residual = c.residual_of[{kind, dtype}];
       residual = {of_kind.number("median"), of_kind.number("p90")};
       if (!(residual.median >= 0)) of_kind.fail("median", "must be 0 or more");

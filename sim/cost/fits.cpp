@@ -6,58 +6,11 @@
 #include <utility>
 
 #include "sim/cost/work.h"
-#include "sim/file_text.h"
 #include "sim/format.h"
-#include "sim/json_object.h"
 #include "sim/plan/memory.h"
-#include "sim/scenario/preset.h"
 
 namespace sim {
 namespace {
-
-// What gpu_calibration_json.cpp leaves unread: facts for people.
-FittedRows facts_of(JsonObject& object, std::string what, std::string hardware) {
-  FittedRows fit{.what = std::move(what),
-                 .software = object.text("software"),
-                 .source = object.text("source"),
-                 .hardware = std::move(hardware)};
-  if (!object.has("residual")) return fit;
-  JsonObject residual = object.object("residual");
-  fit.rows = residual.integer("rows", 0);
-  fit.median = residual.number("median", 0);
-  fit.p90 = residual.number("p90", 0);
-  if (residual.has_value("bias")) fit.bias = residual.number("bias");
-  if (residual.has_value("inside_band")) fit.inside_band = residual.number("inside_band");
-  return fit;
-}
-
-std::string of_group(JsonObject& object) {
-  const int nodes = object.small_integer("nodes", 1), ranks = object.small_integer("ranks", 1);
-  return object.text("operation") + ", " + std::to_string(ranks) + " ranks on " + std::to_string(nodes) +
-         (nodes == 1 ? " node" : " nodes");
-}
-
-enum class Which { kernels, collectives };
-
-// `asked`: the hardware whose calibration led here.
-void add_published(const std::string& hardware, const std::string& asked, Which which, int depth,
-                   std::vector<FittedRows>& fits) {
-  constexpr int kDeepest = 4;
-  const std::filesystem::path path = preset_directory() / "calibrations" / (hardware + ".json");
-  const std::optional<std::string> text = file_text(path);
-  if (!text || depth > kDeepest) return;
-  const Json json = parse_json(*text, path.string());
-  JsonObject file(json, path.string());
-  const bool kernels = which == Which::kernels;
-  if (const char* others = kernels ? "kernels_of" : "collectives_of"; file.has(others))
-    add_published(file.text(others), asked, which, depth + 1, fits);
-  const char* key = kernels ? "kernels" : "collectives";
-  if (!file.has(key)) return;
-  for (JsonObject& object : file.objects(key)) {
-    std::string what = kernels ? object.text("kernel") + ", " + object.text("dtype") : of_group(object);
-    fits.push_back(facts_of(object, std::move(what), hardware == asked ? "" : hardware));
-  }
-}
 
 std::string key_of(const KernelSample& sample) {
   return std::string(name(sample.kind)) + ", " + std::string(name(sample.dtype));
@@ -128,8 +81,10 @@ const Action* action_of(const Plan& plan, Phase phase, std::string_view operatio
 
 std::vector<FittedRows> published_fits(const std::string& hardware) {
   std::vector<FittedRows> fits;
-  add_published(hardware, hardware, Which::kernels, 0, fits);
-  add_published(hardware, hardware, Which::collectives, 0, fits);
+  const std::optional<GpuCalibration> gpu = load_gpu_calibration(hardware);
+  if (!gpu) return fits;
+  for (const KernelTable& table : gpu->kernels) fits.push_back(table.fit);
+  for (const CollectiveCurve& curve : gpu->collectives) fits.push_back(curve.fit);
   return fits;
 }
 

@@ -10,18 +10,6 @@
 
 namespace sim {
 
-// Measurements that were fitted together: a kind of kernel timed here, or a published table.
-struct FittedRows {
-  std::string what;      // "matmul, bf16"; "all_reduce, 8 ranks on 1 node"
-  std::string software;  // whose kernel or library
-  std::string source;    // where the measurements are
-  std::string hardware;  // that they were taken on, where that is another preset's; empty: the one asked for
-  std::int64_t rows = 0;
-  double median = 0, p90 = 0;              // of |predicted / measured - 1|, each row held out
-  std::optional<double> bias = {};         // mean of predicted / measured - 1
-  std::optional<double> inside_band = {};  // share of rows in the band that is promised for 90 %
-};
-
 // What ships for a hardware preset, in its file's order; none where nothing does. Throws PresetError.
 std::vector<FittedRows> published_fits(const std::string& hardware);
 // Of a machine's own samples, kind by kind.

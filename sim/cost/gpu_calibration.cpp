@@ -76,7 +76,7 @@ Choice choose(const GpuCalibration& gpu, MeasuredKernel kernel, DType dtype, std
   double best_distance = 0;
   for (const KernelTable& table : gpu.kernels) {
     if (table.kernel != kernel || table.dtype != tabulated(dtype)) continue;
-    const int like = likeness(software, table.software);
+    const int like = likeness(software, table.fit.software);
     if (table.only_where_named && like < 2) continue;
     const double distance = axis < table.grid.axes().size() ? distance_to_axis(table.grid, axis, value) : 0;
     if (!best.table || like > best.likeness || (like == best.likeness && distance < best_distance)) {
@@ -145,7 +145,7 @@ CurvesAround around(const GpuCalibration& gpu, const CollectiveShape& shape, boo
   bool best_exact = false;
   for (const CollectiveCurve& curve : gpu.collectives) {
     if (curve.operation != shape.operation || (curve.nodes == 1) != one_node) continue;
-    const int like = likeness(software, curve.software);
+    const int like = likeness(software, curve.fit.software);
     const bool exact = curve.ranks == shape.ranks;
     if (!chosen || like > best || (like == best && exact && !best_exact)) {
       chosen = &curve;
@@ -157,7 +157,7 @@ CurvesAround around(const GpuCalibration& gpu, const CollectiveShape& shape, boo
   if (!chosen) return found;
   for (const CollectiveCurve& curve : gpu.collectives) {
     if (curve.operation != shape.operation || (curve.nodes == 1) != one_node ||
-        curve.software != chosen->software)
+        curve.fit.software != chosen->fit.software)
       continue;
     if (curve.ranks <= shape.ranks && (!found.below || curve.ranks > found.below->ranks))
       found.below = &curve;

@@ -39,9 +39,21 @@ struct ErrorBand {
   double low = 0, high = 0;
 };
 
+// Measurements that were fitted together: a kind of kernel timed here, or a published table. For people.
+struct FittedRows {
+  std::string what;      // "matmul, bf16"; "all_reduce, 8 ranks on 1 node"
+  std::string software;  // whose kernel or library: "TRTLLM 1.3.0rc10", "FlashAttention3", "NCCL 2.29.2"
+  std::string source;    // where the measurements are
+  std::string hardware;  // that they were taken on, where that is another preset's; empty: the one asked for
+  std::int64_t rows = 0;
+  double median = 0, p90 = 0;              // of |predicted / measured - 1|, each row held out
+  std::optional<double> bias = {};         // mean of predicted / measured - 1
+  std::optional<double> inside_band = {};  // share of rows in the band that is promised for 90 %
+};
+
 struct KernelTable {
   MeasuredKernel kernel{};
-  std::string software;  // "TRTLLM 1.3.0rc10", "FlashAttention3"
+  FittedRows fit;
   DType dtype{};
   bool only_where_named = false;  // doubtful measurements: for rows that name this software alone
   double between_nodes_factor = 1;
@@ -52,7 +64,7 @@ struct KernelTable {
 
 struct CollectiveCurve {
   CollectiveOperation operation{};
-  std::string software;  // "NCCL 2.29.2"
+  FittedRows fit;
   int nodes = 1, ranks = 1;
   Seconds latency;     // a
   BytesPerSecond bus;  // B

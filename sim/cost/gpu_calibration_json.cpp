@@ -4,6 +4,7 @@
 
 #include "sim/cost/gpu_calibration.h"
 #include "sim/file_text.h"
+#include "sim/format.h"
 #include "sim/json_object.h"
 #include "sim/scenario/preset.h"
 
@@ -64,17 +65,26 @@ std::vector<ErrorBand> bands_from(JsonObject& object) {
   return bands;
 }
 
-// Facts for readers of the file.
-void skip_provenance(JsonObject& object) {
-  object.text("source");
-  object.has("residual");
+FittedRows fit_from(JsonObject& object, std::string what) {
+  FittedRows fit{.what = std::move(what),
+                 .software = object.text("software"),
+                 .source = object.text("source"),
+                 .hardware = {}};
+  if (!object.has("residual")) return fit;
+  JsonObject residual = object.object("residual");
+  fit.rows = residual.integer("rows", 0);
+  fit.median = residual.number("median", 0);
+  fit.p90 = residual.number("p90", 0);
+  if (residual.has_value("bias")) fit.bias = residual.number("bias");
+  if (residual.has_value("inside_band")) fit.inside_band = residual.number("inside_band");
+  return fit;
 }
 
 KernelTable kernel_from(JsonObject object) {
   KernelTable table;
   table.kernel = object.word<MeasuredKernel>("kernel");
-  table.software = object.text("software");
   table.dtype = object.word<DType>("dtype", "bf16, fp8");
+  table.fit = fit_from(object, sentence(name(table.kernel), ", ", name(table.dtype)));
   table.only_where_named = object.boolean("only_where_named", false);
   table.between_nodes_factor = object.number("between_nodes_factor", 1);
   if (!(table.between_nodes_factor > 0)) object.fail("between_nodes_factor", "must be above 0");
@@ -85,7 +95,6 @@ KernelTable kernel_from(JsonObject object) {
   for (const auto& [key, value] : axes.items()) read.push_back({key, numbers(axis_values, key)});
   if (read.empty()) object.fail("axes", "must have an entry");
   table.grid = grid_from(object, std::move(read));
-  skip_provenance(object);
   object.finish();
   return table;
 }
@@ -93,9 +102,10 @@ KernelTable kernel_from(JsonObject object) {
 CollectiveCurve curve_from(JsonObject object) {
   CollectiveCurve curve;
   curve.operation = object.word<CollectiveOperation>("operation");
-  curve.software = object.text("software");
   curve.nodes = object.small_integer("nodes", 1);
   curve.ranks = object.small_integer("ranks", 1);
+  curve.fit = fit_from(object, sentence(name(curve.operation), ", ", curve.ranks, " ranks on ", curve.nodes,
+                                        curve.nodes == 1 ? " node" : " nodes"));
   curve.latency = us(object.number("latency_us"));
   curve.bus = gb_per_s(object.number("bus_gb_per_s"));
   curve.ramp = 1e-6 * object.number("ramp_us_per_sqrt_mb") / 1e3;  // sqrt(1e6) = 1e3
@@ -105,19 +115,14 @@ CollectiveCurve curve_from(JsonObject object) {
   if (!(curve.ramp >= 0)) object.fail("ramp_us_per_sqrt_mb", "must be 0 or more");
   curve.bands = bands_from(object);
   curve.grid = grid_from(object, {{"bytes", numbers(object, "bytes")}});
-  skip_provenance(object);
   object.finish();
   return curve;
-}
-
-std::filesystem::path file_of(const std::string& hardware) {
-  return preset_directory() / "calibrations" / (hardware + ".json");
 }
 
 // `depth`: calibrations that led to this one.
 std::optional<GpuCalibration> load(const std::string& hardware, int depth) {
   constexpr int kDeepest = 4;
-  const std::filesystem::path path = file_of(hardware);
+  const std::filesystem::path path = preset_directory() / "calibrations" / (hardware + ".json");
   const std::optional<std::string> text = file_text(path);
   if (!text) return std::nullopt;
   const Json json = parse_json(*text, path.string());
@@ -125,23 +130,26 @@ std::optional<GpuCalibration> load(const std::string& hardware, int depth) {
   GpuCalibration gpu;
   object.text("hardware");
   object.text("source");
+  const auto other = [&](std::string_view key) {
+    const std::string name = object.text(key);
+    std::optional<GpuCalibration> tables = depth == kDeepest ? std::nullopt : load(name, depth + 1);
+    if (!tables) object.fail(key, "must name another calibration beside it");
+    for (KernelTable& table : tables->kernels)
+      if (table.fit.hardware.empty()) table.fit.hardware = name;
+    for (CollectiveCurve& curve : tables->collectives)
+      if (curve.fit.hardware.empty()) curve.fit.hardware = name;
+    return *std::move(tables);
+  };
   if (object.has("kernels_of")) {  // the same chip's
-    const std::string other = object.text("kernels_of");
-    const std::optional<GpuCalibration> tables = depth == kDeepest ? std::nullopt : load(other, depth + 1);
-    if (!tables) object.fail("kernels_of", "must name another calibration beside it");
-    gpu.launch = tables->launch;
-    gpu.kernels = tables->kernels;
+    GpuCalibration tables = other("kernels_of");
+    gpu.launch = tables.launch;
+    gpu.kernels = std::move(tables.kernels);
   } else {
     gpu.launch = us(object.number("launch_us"));
     if (!(gpu.launch.value >= 0)) object.fail("launch_us", "must be 0 or more");
     for (const JsonObject& table : object.objects("kernels")) gpu.kernels.push_back(kernel_from(table));
   }
-  if (object.has("collectives_of")) {  // joined alike
-    const std::string other = object.text("collectives_of");
-    const std::optional<GpuCalibration> tables = depth == kDeepest ? std::nullopt : load(other, depth + 1);
-    if (!tables) object.fail("collectives_of", "must name another calibration beside it");
-    gpu.collectives = tables->collectives;
-  }
+  if (object.has("collectives_of")) gpu.collectives = other("collectives_of").collectives;  // joined alike
   for (const JsonObject& curve : object.objects("collectives")) gpu.collectives.push_back(curve_from(curve));
   object.finish();
   return gpu;

@@ -56,7 +56,7 @@ MeasuredTime part_of(const MeasuredTime& time, double share) {
 
 bool is_tabulated(const GpuCalibration& gpu, MeasuredKernel kernel, std::string_view software) {
   return std::ranges::any_of(gpu.kernels, [&](const KernelTable& table) {
-    return table.kernel == kernel && table.software == software;
+    return table.kernel == kernel && table.fit.software == software;
   });
 }
 

@@ -192,9 +192,9 @@ const IterationCost::Node& IterationCost::prompt_node(const Iteration::Prompt& p
   const Variables v{.batch = whole(prompt.sequences),
                     .query_length = whole(prompt.tokens),
                     .kv_length = whole(std::max(prompt.context, prompt.tokens))};
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 24, kMostSequences = std::int64_t{1} << 15;
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 24, kMostAtATime = std::int64_t{1} << 15;
   const std::int64_t key =
-      (v.batch % kMostSequences * kMostTokens + v.query_length) * kMostTokens + v.kv_length;
+      (v.batch % kMostAtATime * kMostTokens + v.query_length) * kMostTokens + v.kv_length;
   const auto [found, added] = prompt_attention_.try_emplace(key);
   if (added)
     for (const LayersOfKind& kind : kinds_) add_block(kind.prompt, v, true, kind.share, found->second);

@@ -196,10 +196,6 @@ StepTime step_of_slowest(const Plan& plan, const Hardware& hardware, const Price
   return {priced.expected.duration * longer, priced.low.duration * longer, priced.high.duration * longer};
 }
 
-}  // namespace
-
-namespace {
-
 Report report_of(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
   Report report;
   report.source.kind = ReportKind::predicted;
@@ -313,6 +309,35 @@ void set_band_of_samples(const Calibration* calibration, Report& report) {
   report.step_high = std::min(report.step_high, report.step_time + Seconds{above});
 }
 
+// Adds what follows from the times of a plan's programs. `uses_of(p)`: what a program did with blocks.
+template <class UsesOf>
+void add_parts(const Plan& plan, const Calibration* calibration, const PricedPlan& priced, UsesOf uses_of,
+               MemoryOfStages memory, Report& report) {
+  const StepTime step = step_of_slowest(plan, report.source.scenario.hardware, priced);
+  report.step_time = step.seconds;
+  report.step_low = step.low;
+  report.step_high = step.high;
+  report.waiting_for_slowest = step.seconds - priced.expected.duration;
+  const RowNumbers numbers(plan, priced.blocks);
+  const Exposure exposure(plan, priced, SendsCount::not_at_all);
+  for (std::size_t p = 0; p < plan.programs.size(); ++p)
+    add_rows(plan, priced, numbers, uses_of(p), exposure, p, report.rows);
+  set_band_of_samples(calibration, report);
+  report.memory = std::move(memory.ledger);
+  report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
+  if (is_served(report.source.scenario)) set_engine_results(calibration, report);
+}
+
+Report predict_priced(const Plan& plan, const Hardware& hardware, const Calibration* calibration,
+                      const PricedPlan& priced, MemoryOfStages memory) {
+  Report report = report_of(plan, hardware, calibration);
+  if (plan.scenario.workload.task == Task::generate)
+    report.tokens = token_durations(plan.programs.front(), priced.expected.programs.front());
+  const auto uses_of = [&](std::size_t program) { return block_uses(plan, priced, program); };
+  add_parts(plan, calibration, priced, uses_of, std::move(memory), report);
+  return report;
+}
+
 Report predict_generation(const Scenario& scenario, const Calibration* calibration) {
   GenerationPlan generation = make_generation_blocks(scenario);
   const std::vector<std::int64_t> shown = shown_tokens(scenario);
@@ -328,18 +353,8 @@ Report predict_generation(const Scenario& scenario, const Calibration* calibrati
                              .text = "",
                              .duration = duration});
   for (Execution* end : {&priced.low, &priced.high}) add_tokens_between(plan, shown, *end);
-  report.step_time = priced.expected.duration;
-  report.step_low = priced.low.duration;
-  report.step_high = priced.high.duration;
-  const RowNumbers numbers(plan, priced.blocks);
-  const Exposure exposure(plan, priced, SendsCount::not_at_all);
-  for (std::size_t p = 0; p < plan.programs.size(); ++p)
-    add_rows(plan, priced, numbers, uses_of_all_tokens(plan, priced, shown, p), exposure, p, report.rows);
-  set_band_of_samples(calibration, report);
-  MemoryOfStages memory = plan_memory_of_stages(plan);
-  report.memory = std::move(memory.ledger);
-  report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
-  if (is_served(scenario)) set_engine_results(calibration, report);
+  const auto uses_of = [&](std::size_t program) { return uses_of_all_tokens(plan, priced, shown, program); };
+  add_parts(plan, calibration, priced, uses_of, plan_memory_of_stages(plan), report);
   return report;
 }
 
@@ -348,31 +363,16 @@ Report predict_generation(const Scenario& scenario, const Calibration* calibrati
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
   // Memory does not depend on time: where there are many stages, both are found at once.
   constexpr std::size_t kManyStages = 4;
-  std::future<MemoryOfStages> memory_of_stages =
+  std::future<MemoryOfStages> memory =
       std::async(plan.programs.size() >= kManyStages ? kAtOnce : std::launch::deferred, plan_memory_of_stages,
                  std::cref(plan));
-  Report report = report_of(plan, hardware, calibration);
   const PricedPlan priced = price_plan(plan, hardware, calibration);
-  const StepTime step = step_of_slowest(plan, hardware, priced);
-  report.step_time = step.seconds;
-  report.step_low = step.low;
-  report.step_high = step.high;
-  report.waiting_for_slowest = step.seconds - priced.expected.duration;
+  return predict_priced(plan, hardware, calibration, priced, memory.get());
+}
 
-  const RowNumbers numbers(plan, priced.blocks);
-  const Exposure exposure(plan, priced, SendsCount::not_at_all);
-  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const std::vector<BlockUse> uses = block_uses(plan, priced, p);
-    add_rows(plan, priced, numbers, uses, exposure, p, report.rows);
-  }
-  set_band_of_samples(calibration, report);
-  MemoryOfStages memory = memory_of_stages.get();
-  report.memory = std::move(memory.ledger);
-  report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
-  if (plan.scenario.workload.task == Task::generate)
-    report.tokens = token_durations(plan.programs.front(), priced.expected.programs.front());
-  if (is_served(report.source.scenario)) set_engine_results(calibration, report);
-  return report;
+Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration,
+               const PricedPlan& priced) {
+  return predict_priced(plan, hardware, calibration, priced, plan_memory_of_stages(plan));
 }
 
 StepTime predict_step(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "sim/cost/fits.h"
 #include "sim/quantile.h"
 #include "sim/scenario/listed_fields.h"
 
@@ -13,11 +12,17 @@ namespace sim {
 void fields(auto& v, Like<TableShift> auto& s) {
   using P = TableShift;
   needed<&P::what, &P::software, &P::factor, &P::rows, &P::median_before, &P::median, &P::p90>(v, s);
+  v.require(s.factor > 0 && std::isfinite(s.factor), "factor", "must be above 0");
+}
+
+void fields(auto& v, Like<Refit> auto& r) {
+  int version = 1;
+  v.needed("schema_version", version);
+  v.require(version == 1, "schema_version", "must be 1");
+  needed<&Refit::hardware, &Refit::rows_of, &Refit::date, &Refit::shifts>(v, r);
 }
 
 namespace {
-
-constexpr int kSchemaVersion = 1;
 
 // The middle of all but one of them, without a copy.
 double middle_without(const std::vector<double>& sorted, std::size_t left_out) {
@@ -52,43 +57,21 @@ TableShift shift_of(std::string what, std::string software, std::vector<double> 
 }
 
 void apply(const Refit& refit, GpuCalibration& gpu) {
-  const std::vector<FittedRows> fits = published_fits(refit.hardware);
-  for (const TableShift& shift : refit.shifts)
-    for (std::size_t i = 0; i < fits.size(); ++i) {
-      if (fits[i].what != shift.what || fits[i].software != shift.software) continue;
-      if (i < gpu.kernels.size())
-        gpu.kernels[i].factor = shift.factor;
-      else if (i - gpu.kernels.size() < gpu.collectives.size())
-        gpu.collectives[i - gpu.kernels.size()].factor = shift.factor;
-    }
+  const auto shift = [&](auto& tables) {
+    for (auto& table : tables)
+      for (const TableShift& s : refit.shifts)
+        if (table.fit.what == s.what && table.fit.software == s.software) table.factor = s.factor;
+  };
+  shift(gpu.kernels);
+  shift(gpu.collectives);
 }
 
 Refit refit_from_json(std::string_view text, const std::string& file) {
-  const Json json = parse_json(text, file);
-  JsonObject object(json, file);
-  if (object.small_integer("schema_version", 0) != kSchemaVersion)
-    object.fail("schema_version", "must be " + std::to_string(kSchemaVersion));
-  Refit refit{.hardware = object.text("hardware"),
-              .rows_of = object.text("rows_of"),
-              .date = object.text("date"),
-              .shifts = {}};
-  FieldReader(object, kNotNegative).needed("shifts", refit.shifts);
-  object.finish();
-  for (const TableShift& shift : refit.shifts)
-    if (!(shift.factor > 0) || !std::isfinite(shift.factor)) object.fail("shifts.factor", "must be above 0");
-  return refit;
+  return struct_from_text<Refit>(text, file, kNotNegative);
 }
 
 std::string to_json(const Refit& refit) {
-  Json json;
-  json["schema_version"] = kSchemaVersion;
-  json["hardware"] = refit.hardware;
-  json["rows_of"] = refit.rows_of;
-  json["date"] = refit.date;
-  json["shifts"] = Json::array();
-  FieldWriter writer(json);
-  writer("shifts", refit.shifts);
-  return json.dump(1) + "\n";
+  return FieldWriter::object_of(refit).dump(1) + "\n";
 }
 
 }  // namespace sim

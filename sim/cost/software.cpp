@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "sim/cost/engine_price.h"
 #include "sim/cost/fused_operations.h"
@@ -196,8 +197,9 @@ Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v, con
   return {op.dims.cols.value(v) * op.dims.inner.value(v) * bits(op.dtype) / 8};
 }
 
-std::vector<CollectiveCurve> curves_of(const Calibration* calibration) {
-  return calibration && calibration->gpu ? calibration->gpu->collectives : std::vector<CollectiveCurve>{};
+std::span<const CollectiveCurve> curves_of(const Calibration* calibration) {
+  if (!calibration || !calibration->gpu) return {};
+  return calibration->gpu->collectives;
 }
 
 // ---- Clocks
@@ -390,7 +392,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     for (const CollectiveCurve& curve : curves_of(calibration))
       if (group && curve.operation == info(op.kind).collective)
         priced.price = at_most(priced.price, price(priced.work, op, v, hardware, calibration, group, {},
-                                                   {.collectives = curve.software})
+                                                   {.collectives = curve.fit.software})
                                                  .seconds);
     return priced;
   }

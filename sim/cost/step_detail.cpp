@@ -6,6 +6,7 @@
 
 #include "sim/cost/exposure.h"
 #include "sim/cost/priced_plan.h"
+#include "sim/plan/schedule_closed_forms.h"
 
 namespace sim {
 namespace {
@@ -132,6 +133,24 @@ std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
 std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
                                             const Calibration* calibration) {
   return slots_of(plan, price_plan(plan, hardware, calibration));
+}
+
+std::optional<Seconds> closed_form_bubble(std::span<const TimelineSlot> timeline, std::string_view schedule) {
+  int stages = 0, chunks = 0, micro_batches = 0;
+  PassTimes mean;
+  for (const TimelineSlot& slot : timeline) {
+    if (slot.phase == Phase::optimizer) continue;
+    stages = std::max(stages, slot.stage + 1);
+    chunks = std::max(chunks, slot.chunk + 1);
+    micro_batches = std::max(micro_batches, slot.micro_batch + 1);
+    (slot.phase == Phase::forward ? mean.forward
+     : slot.weights               ? mean.backward_weight
+                                  : mean.backward_input) += slot.end - slot.start;
+  }
+  if (stages == 0) return std::nullopt;
+  for (Seconds* sum : {&mean.forward, &mean.backward_input, &mean.backward_weight})
+    *sum = *sum * (1 / (static_cast<double>(stages) * micro_batches));
+  return closed_form_bubble(schedule, stages, chunks, micro_batches, mean);
 }
 
 StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration,

@@ -2,7 +2,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "sim/cost/calibration.h"
@@ -31,6 +33,10 @@ OperationTimeline operations_of(const Plan& plan, std::size_t program, std::span
 // By stage, then time; slots of a stage do not overlap.
 std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
                                             const Calibration* calibration = nullptr);
+
+// How long a stage would wait for others with equal stages and no time for transfers, from the mean time of a
+// timeline's passes (plan/schedule_closed_forms.h); empty where no closed form is known, and without passes.
+std::optional<Seconds> closed_form_bubble(std::span<const TimelineSlot> timeline, std::string_view schedule);
 
 // Messages of one size that the ranks of a stage exchange in a step.
 struct MessageTraffic {

@@ -197,7 +197,9 @@ class PlanBuilder {
   const Groups& groups() const { return groups_; }
 
   BufferId add(Buffer&& buffer);
-  void place_on_host(BufferId b, bool on_host) { plan_.buffers[static_cast<std::size_t>(b)].on_host = on_host; }
+  void place_on_host(BufferId b, bool on_host) {
+    plan_.buffers[static_cast<std::size_t>(b)].on_host = on_host;
+  }
   const Buffer& buffer(BufferId b) const { return plan_.buffer(b); }
   // Kept from forward for backward: an instance for each layer and micro-batch.
   BufferId add_kept(const std::string& name, DType dtype, const Shape& shape);

@@ -152,10 +152,6 @@ class Replay {
 
 }  // namespace
 
-DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory) {
-  return device_memory(plan, memory, {std::numeric_limits<std::int64_t>::max()});
-}
-
 bool looks_at_instances(const MemoryProfile& profile) {
   const bool copies =
       profile.gradient_copy_bytes > 0 || profile.bucket_bytes > 0 || profile.whole_in_pipelines > 0;

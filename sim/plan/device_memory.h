@@ -16,8 +16,8 @@ struct DeviceMemory {
 
 // After the second step, when all that is made once is there. `limit` is what the allocator may reserve
 // before it gives back what it holds free.
-DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory);
-DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit);
+DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory,
+                           Bytes limit = {std::numeric_limits<std::int64_t>::max()});
 // Whether that looks at the instances of a memory plan, or only at its peak.
 bool looks_at_instances(const MemoryProfile& profile);
 

@@ -72,8 +72,8 @@ class Checker {
     if constexpr (requires { value.has_value(); }) {
       return value ? problem_of(row, *value) : std::string();
     } else if constexpr (std::is_same_v<T, DType>) {
-      if (std::ranges::find(row.words(), name(value)) != row.words().end()) return {};
-      return "must be " + listed(row.words()) + ", but is " + std::string(name(value));
+      if (std::ranges::find(row.words, name(value)) != row.words.end()) return {};
+      return "must be " + listed(row.words) + ", but is " + std::string(name(value));
     } else if constexpr (std::is_arithmetic_v<T>) {
       return row.in_range(value) ? std::string() : range_problem(row, value);
     } else {
@@ -515,7 +515,7 @@ class Checker {
   void check_arithmetic(const Workload& w) {
     const Hardware& h = s_.hardware;
     if (h.peak.empty() || h.has_peak_for(w.dtype)) return;
-    const auto types = compute_types();
+    const auto& types = kComputeTypes;
     std::vector<std::string_view> has;
     std::ranges::copy_if(types, std::back_inserter(has), [&](std::string_view type) {
       return h.has_peak_for(from_name<DType>(type).value_or(w.dtype));

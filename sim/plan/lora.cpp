@@ -270,7 +270,7 @@ std::vector<Problem> lora_problems(const Scenario& s) {
   if (m.num_nextn_predict_layers > 0) refuse("modules of multi-token prediction");
   if (w.lora_rank > m.hidden_size)
     add("lora_rank", "is ", w.lora_rank, ", but must be at most the model's hidden_size, ", m.hidden_size);
-  const auto words = lora_target_words();
+  const auto& words = kLoraTargets;
   for (const std::string& word : w.lora_targets)
     if (std::ranges::find(words, word) == words.end())
       add("lora_targets", "must be of ", listed(words, "and"), ", but has \"", word, "\"");

@@ -210,45 +210,37 @@ class ParameterWriter {
     Shape shape = of.shape;
     const std::int64_t columns = shape.back().factor;
     shape[shape.size() - 1] = group > 0 ? (columns + group - 1) / group : 1;
-    const auto add_beside = [&](const char* prefix, DType dtype) {
-      builder_.add({.name = prefix + of.name,
-                    .buffer_class = BufferClass::parameter,
-                    .dtype = dtype,
-                    .shape = shape,
-                    .lifetime = Lifetime::plan,
-                    .per_layer = of.per_layer,
-                    .parameter = weight});
-    };
-    if (own_format) return add_beside("scales.", DType::int8);  // MXFP4: an exponent
-    if (s.implementation.runs_here) return add_beside("scales.", DType::fp32);
-    add_beside("scales.", builder_.types().stored);
-    if (group > 0 && of.dtype != DType::fp8) add_beside("zeros.", builder_.types().stored);
+    if (own_format) return add_beside(weight, "scales.", DType::int8, shape);  // MXFP4: an exponent
+    if (s.implementation.runs_here) return add_beside(weight, "scales.", DType::fp32, shape);
+    add_beside(weight, "scales.", builder_.types().stored, shape);
+    if (group > 0 && of.dtype != DType::fp8) add_beside(weight, "zeros.", builder_.types().stored, shape);
+  }
+  void add_beside(BufferId weight, const char* prefix, DType dtype, const Shape& shape) {
+    const Buffer of = builder_.buffer(weight);
+    builder_.add({.name = prefix + of.name,
+                  .buffer_class = BufferClass::parameter,
+                  .dtype = dtype,
+                  .shape = shape,
+                  .lifetime = Lifetime::plan,
+                  .per_layer = of.per_layer,
+                  .parameter = weight});
   }
 
   // For weights that learning reads in fewer than 16 bits and leaves as they are.
   void add_scales_of_frozen(BufferId weight, std::int64_t rows, std::int64_t elements) {
     constexpr std::int64_t kBlock = 64, kBlockOfScales = 256;
-    const auto add_beside = [&](const char* prefix, DType dtype, std::int64_t count) {
-      const Buffer of = builder_.buffer(weight);
-      builder_.add({.name = prefix + of.name,
-                    .buffer_class = BufferClass::parameter,
-                    .dtype = dtype,
-                    .shape = {count},
-                    .lifetime = Lifetime::plan,
-                    .per_layer = of.per_layer,
-                    .parameter = weight});
-    };
     const std::int64_t blocks = (elements + kBlock - 1) / kBlock;
     switch (builder_.scenario().workload.frozen_weights) {
       case FrozenWeights::as_dtype:
         return;
       case FrozenWeights::int8:
-        return add_beside("scales.", DType::fp32, rows);
+        return add_beside(weight, "scales.", DType::fp32, {rows});
       case FrozenWeights::nf4:
-        return add_beside("scales.", DType::fp32, blocks);
+        return add_beside(weight, "scales.", DType::fp32, {blocks});
       case FrozenWeights::nf4_double:
-        add_beside("scales.", DType::int8, blocks);
-        add_beside("scales_of_scales.", DType::fp32, (blocks + kBlockOfScales - 1) / kBlockOfScales);
+        add_beside(weight, "scales.", DType::int8, {blocks});
+        add_beside(weight, "scales_of_scales.", DType::fp32,
+                   {(blocks + kBlockOfScales - 1) / kBlockOfScales});
         return;
     }
   }

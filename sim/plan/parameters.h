@@ -41,7 +41,7 @@ struct Affine {
 // A weight that may have an adapter (plan/lora.h): columns [first, first + outputs) of a product's result.
 struct DecoderParameters;
 struct AdapterSite {
-  std::string_view target;  // a word of lora_target_words()
+  std::string_view target;  // a word of kLoraTargets
   Affine DecoderParameters::*product = nullptr;
   std::int64_t inputs = 0, outputs = 0, first = 0;
   std::int64_t columns = 0;     // of the whole product

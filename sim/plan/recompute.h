@@ -20,8 +20,6 @@
 
 namespace sim {
 
-std::span<const std::string_view> recompute_words();
-
 // The word of the group that an operation, or the buffer that it writes, belongs to; empty where there is
 // none.
 std::string_view recompute_word_of(std::string_view id);

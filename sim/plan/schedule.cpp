@@ -34,7 +34,7 @@ Schedule::Place Schedule::place_of(std::int32_t piece, std::int32_t chunk) const
 
 std::vector<Problem> schedule_problems(std::string_view name, std::int64_t stages, std::int64_t chunks,
                                        std::int64_t micro_batches) {
-  const auto names = schedule_names();
+  const auto& names = kScheduleNames;
   if (std::ranges::find(names, name) == names.end())
     return {{"schedule", sentence("must be ", listed(names), ", but is \"", name, "\"")}};
   const ScheduleTraits* const schedule = &traits_of_schedule(name);

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "sim/plan/problem.h"
+#include "sim/scenario/fields.h"
 
 namespace sim {
 
@@ -73,7 +74,7 @@ enum class BackwardParts { whole, some_split, all_split };
 // Chunks of layers that a stage has: one, two or more, two, or as many as one likes.
 enum class Chunks { one, several, two, any };
 
-// A schedule and what follows from its order. Requires a name of schedule_names().
+// A schedule and what follows from its order. Requires a name of kScheduleNames.
 struct ScheduleTraits {
   std::string_view name;
   // Of (stage, stages, chunks, micro-batches).
@@ -89,7 +90,6 @@ struct ScheduleTraits {
   std::int32_t filling = 2;
 };
 const ScheduleTraits& traits_of_schedule(std::string_view name);
-std::span<const std::string_view> schedule_names();
 // The plainest schedule that places the model so.
 inline constexpr std::string_view kPlainSchedule = "1f1b";
 std::string_view plainest_schedule(Placement placement, bool pairs);

@@ -47,12 +47,12 @@ class StrategyChecker {
     if (s_.recompute == Recompute::operations && s_.recompute_operations.empty())
       add("recompute_operations", "must name what is computed again: ", words());
     for (const std::string& word : s_.recompute_operations) {
-      const auto known = recompute_words();
+      const auto& known = kRecomputeWords;
       if (std::ranges::find(known, word) == known.end())
         add("recompute_operations", "must be of ", words(), ", but has \"", word, "\"");
     }
   }
-  static std::string words() { return listed(recompute_words(), "and"); }
+  static std::string words() { return listed(kRecomputeWords, "and"); }
 
   void check_sharding() {
     const char* const field = "shard_group";

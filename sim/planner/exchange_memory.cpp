@@ -46,8 +46,7 @@ OfUnit of_unit(const PassStep& s, const Exchange& e, Pass pass, const StateMemor
   // what both share is reduced with the embedding's.
   if (gathers(e, pass) && pass == Pass::forward)
     bytes.gathered += (head_of_both ? m.shared_gathered : 0) - (embedding_of_both ? m.shared_gathered : 0);
-  if (reduces(e, pass))
-    bytes.reduced = m.whole_gradients[s.place] - (head_of_both ? m.shared_gradient : 0);
+  if (reduces(e, pass)) bytes.reduced = m.whole_gradients[s.place] - (head_of_both ? m.shared_gradient : 0);
   if (reduces(e, pass) && pass != Pass::backward_weight) bytes.begun = m.whole_gradients[s.place];
   if (e.begun) bytes.begun += m.accumulators[s.place] - (embedding_of_both ? m.shared_accumulators : 0);
   return bytes;

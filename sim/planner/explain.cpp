@@ -132,7 +132,7 @@ Explanation explain(const std::vector<Scenario>& scenarios, const Calibration* c
   for (const Scenario& s : scenarios) {
     const Plan plan = make_plan(s);
     const PricedPlan priced = price_plan(plan, s.hardware, calibration);
-    const Report report = predict(plan, s.hardware, calibration);
+    const Report report = predict(plan, s.hardware, calibration, priced);
     e.step.push_back(report.step_time);
     e.memory.push_back(peak_memory(report));
     Spent of_step = Ledger(plan, priced, last_to_end(plan, priced), interference(s, s.hardware)).spent();

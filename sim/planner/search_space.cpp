@@ -96,7 +96,7 @@ SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices
   if (space.pipeline_parallel.size() > 1)
     space.virtual_pipeline =
         chunks(static_cast<int>(layers) / least_stages(space.pipeline_parallel), static_cast<int>(layers));
-  space.schedule.assign(schedule_names().begin(), schedule_names().end());
+  space.schedule.assign(kScheduleNames.begin(), kScheduleNames.end());
   // 1f1b with chunks is interleaved. Breadth first has its bubble and holds all micro-batches.
   std::erase(space.schedule, "interleaved");
   std::erase(space.schedule, "breadth-first");

@@ -143,7 +143,8 @@ double PipelineMemory::most_in_passes(const Kind& kind, Exchange exchange, const
     if (exchange.zero_stage == 3) bytes += m.shared_gathered * f.between_forward;
     for (std::size_t c = 0; c < moment.chunks.size(); ++c) {
       const Piece& of_chunk = pieces_[kind.chunks[c]];
-      if (exchanges && moment.chunks[c].waiting > 0) bytes += bytes_of_layers(m.whole_gradients, of_chunk) * moment.chunks[c].waiting;
+      if (exchanges && moment.chunks[c].waiting > 0)
+        bytes += bytes_of_layers(m.whole_gradients, of_chunk) * moment.chunks[c].waiting;
       if (begins && moment.chunks[c].begun) bytes += accumulated(m, of_chunk, exchange.both_ends);
     }
     most = std::max(most, bytes);

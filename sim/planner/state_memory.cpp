@@ -86,7 +86,8 @@ namespace {
 // What a head's backward pass gathers and does not read is freed at once: of a module that predicts further
 // tokens the embedding, whose backward pass reads no parameter.
 double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
-  const BlockId gathers = states.blocks().gather_for_backward[Unit::head], reads = passes.blocks().head_backward;
+  const BlockId gathers = states.blocks().gather_for_backward[Unit::head],
+                reads = passes.blocks().head_backward;
   if (gathers < 0 || reads < 0) return 0;
   std::vector<std::string_view> read;
   for (const Operation& op : passes.plan().block(reads).operations)

@@ -7,8 +7,8 @@
 
 namespace sim {
 
-// A number for each sort of units, bytes or how many of them there are, by place: the embedding's, the head's,
-// those of layers of each kind.
+// A number for each sort of units, bytes or how many of them there are, by place: the embedding's, the
+// head's, those of layers of each kind.
 using UnitNumbers = std::vector<double>;
 using UnitBytes = UnitNumbers;
 using UnitCounts = UnitNumbers;

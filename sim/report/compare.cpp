@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <utility>
@@ -17,12 +16,6 @@ namespace sim {
 namespace {
 
 constexpr int kComparisonSchemaVersion = 1;
-
-std::string decimal(double x, int decimals) {
-  std::array<char, 400> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, x);
-  return text.data();
-}
 
 // One row an operation and phase: of several ranks the slowest, for which the others wait.
 std::map<std::pair<Phase, std::string>, Row> by_operation(const Report& report) {
@@ -97,7 +90,7 @@ std::vector<Total> totals(const Comparison& c) {
   if (const auto a = ttft(c.a), b = ttft(c.b); a && b) seconds("time to first token", *a, *b);
   if (const auto a = tpot(c.a), b = tpot(c.b); a && b) seconds("time per later token", *a, *b);
   const double rate_a = tokens_per_second(c.a), rate_b = tokens_per_second(c.b);
-  all.push_back({"tokens/s", rate_a, rate_b, decimal(rate_a, 1), decimal(rate_b, 1)});
+  all.push_back({"tokens/s", rate_a, rate_b, fixed(rate_a, 1), fixed(rate_b, 1)});
   const Bytes peak_a = peak_memory(c.a), peak_b = peak_memory(c.b);
   all.push_back({"peak memory", static_cast<double>(peak_a.value), static_cast<double>(peak_b.value),
                  format(peak_a), format(peak_b)});
@@ -105,7 +98,7 @@ std::vector<Total> totals(const Comparison& c) {
 }
 
 std::string ratio_text(double a, double b) {
-  return a > 0 ? decimal(b / a, 2) : "-";
+  return a > 0 ? fixed(b / a, 2) : "-";
 }
 
 std::string joined_text(const Comparison& c) {
@@ -117,7 +110,7 @@ std::string joined_text(const Comparison& c) {
 // The unit in which the longest row reads as a number of up to four digits before the point; decimals down to
 // a hundredth of a microsecond, a microsecond or a millisecond.
 struct Unit {
-  std::string name;
+  std::string_view name;
   double seconds;
   int decimals;
 };
@@ -125,7 +118,7 @@ Unit table_unit(const Comparison& c) {
   const double most = c.rows.empty() ? 0 : longest(c.rows.front()).value;
   if (most >= 10) return {"s", 1, 3};
   if (most >= 10e-3) return {"ms", 1e-3, 3};
-  return {"us", 1e-6, 2};
+  return {kMicroseconds, 1e-6, 2};
 }
 
 using Cells = std::vector<std::string>;
@@ -140,16 +133,16 @@ Table table_of(const Comparison& c) {
   const auto [a, b] = labels(c);
   const Unit unit = table_unit(c);
   const auto duration = [&unit](const std::optional<Row>& row) {
-    return row ? decimal(row->duration.value / unit.seconds, unit.decimals) : std::string("-");
+    return row ? fixed(row->duration.value / unit.seconds, unit.decimals) : std::string("-");
   };
   Table table;
-  table.header = {"phase",     "operation", "count", a + " " + unit.name, b + " " + unit.name,
-                  b + "/" + a, "bound by"};
+  const auto in_unit = [&](const std::string& of) { return sentence(of, " ", unit.name); };
+  table.header = {"phase", "operation", "count", in_unit(a), in_unit(b), b + "/" + a, "bound by"};
   for (const ComparedRow& row : c.rows) {
     const Row& any = row.a ? *row.a : *row.b;
     const auto ratio = row.ratio();
     table.rows.push_back({std::string(name(row.phase)), row.title(), std::to_string(any.count),
-                          duration(row.a), duration(row.b), ratio ? decimal(*ratio, 2) : "-",
+                          duration(row.a), duration(row.b), ratio ? fixed(*ratio, 2) : "-",
                           std::string(name(any.bound))});
   }
   for (const Total& t : totals(c))
@@ -243,7 +236,7 @@ std::string to_csv(const Comparison& c) {
                             a + "_bound", b + "_bound"},
                  .rows = {}};
   const auto duration = [](const std::optional<Row>& row) {
-    return row ? decimal(row->duration.value * 1e6, 3) : std::string();
+    return row ? fixed(row->duration.value * 1e6, 3) : std::string();
   };
   const auto bound = [](const std::optional<Row>& row) {
     return row ? std::string(name(row->bound)) : std::string();
@@ -253,7 +246,7 @@ std::string to_csv(const Comparison& c) {
     const auto ratio = row.ratio();
     table.rows.push_back({std::string(name(row.phase)), row.title(), std::string(name(any.kind)),
                           std::to_string(any.count), duration(row.a), duration(row.b),
-                          ratio ? decimal(*ratio, 4) : "", bound(row.a), bound(row.b)});
+                          ratio ? fixed(*ratio, 4) : "", bound(row.a), bound(row.b)});
   }
   return to_text(table);
 }
@@ -276,7 +269,7 @@ std::string to_text(const Comparison& c) {
   constexpr std::array<bool, 7> kRight{false, false, true, true, true, true, false};
   std::array<std::size_t, kRight.size()> width{};
   const auto widen = [&width](const Cells& cells) {
-    for (std::size_t i = 0; i < cells.size(); ++i) width[i] = std::max(width[i], cells[i].size());
+    for (std::size_t i = 0; i < cells.size(); ++i) width[i] = std::max(width[i], columns_of(cells[i]));
   };
   widen(table.header);
   for (const Cells& row : table.rows) widen(row);
@@ -285,13 +278,13 @@ std::string to_text(const Comparison& c) {
   const auto line = [&](const Cells& cells) {
     std::string text;
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string space(width[i] - cells[i].size(), ' ');
+      const std::string space(width[i] - columns_of(cells[i]), ' ');
       text += (i ? "  " : "") + (kRight[i] ? space + cells[i] : cells[i] + space);
     }
     return text.erase(text.find_last_not_of(' ') + 1) + "\n";
   };
   const std::string header = line(table.header);
-  const std::string rule(header.size() - 1, '-');
+  const std::string rule(columns_of(header) - 1, '-');
   std::string text = header + rule + "\n";
   for (const Cells& row : table.rows) text += line(row);
   text += rule + "\n";

@@ -25,11 +25,7 @@ std::string to_json(const Report& report, int indent) {
 }
 
 Report report_from_json(std::string_view text, const std::string& file) {
-  const Json json = parse_json(text, file);
-  JsonObject object(json, file);
-  Report report = struct_from<Report>(object, kReportNumbers);
-  object.finish();
-  return report;
+  return struct_from_text<Report>(text, file, kReportNumbers);
 }
 
 }  // namespace sim

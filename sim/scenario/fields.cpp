@@ -96,9 +96,7 @@ struct Row {
     if (!read(text, row.unit, value)) return false;
     // Types have more names than a field may take.
     if constexpr (kind_of<decltype(value)>() == AnyField::Kind::word)
-      if (const auto words = row.words();
-          !text.empty() && std::ranges::find(words, text_of(value)) == words.end())
-        return false;
+      if (!text.empty() && std::ranges::find(row.words, text_of(value)) == row.words.end()) return false;
     of(s) = std::move(value);
     return true;
   }
@@ -109,10 +107,6 @@ struct Row {
   static void copy(const Scenario& from, Scenario& to) { of(to) = of(from); }
   static bool same(const Scenario& a, const Scenario& b) { return of(a) == of(b); }
 };
-
-std::span<const std::string_view> legal_words(FieldWords words) {
-  return words ? words() : std::span<const std::string_view>();
-}
 
 template <class Part, std::size_t I>
 AnyField any_field() {
@@ -125,7 +119,7 @@ AnyField any_field() {
              .help = R::row.help,
              .kind = kind_of<T>(),
              .optional = is_optional<T>,
-             .words = legal_words(R::row.words),
+             .words = R::row.words,
              .unit = R::row.unit,
              .search = R::row.search,
              .applies = R::row.applies,
@@ -218,33 +212,6 @@ bool accumulates_on_one_device(const Scenario& s) {
          ((one && s.workload.global_batch_size > s.workload.micro_batch_size) || s.workload.measure_noise);
 }
 
-std::span<const std::string_view> compute_types() {
-  static constexpr std::string_view types[] = {"fp32", "tf32", "bf16", "fp16", "fp8"};
-  return types;
-}
-std::span<const std::string_view> stored_types() {
-  static constexpr std::string_view types[] = {"fp8", "int8", "int4", "bf16", "fp16", "fp32"};
-  return types;
-}
-std::span<const std::string_view> gradient_types() {
-  static constexpr std::string_view types[] = {"fp32", "bf16", "fp16"};
-  return types;
-}
-
-std::span<const std::string_view> schedule_names() {
-  return kScheduleNames;
-}
-std::span<const std::string_view> lora_target_words() {
-  static constexpr std::string_view words[] = {"query", "key",  "value",     "output", "gate",
-                                               "up",    "down", "attention", "mlp",    "all"};
-  return words;
-}
-std::span<const std::string_view> recompute_words() {
-  static constexpr std::string_view words[] = {"norm",   "qkv",       "attention_core", "attention_output",
-                                               "mlp_up", "activation"};
-  return words;
-}
-
 std::string AnyField::accepted() const {
   switch (kind) {
     case Kind::toggle:
@@ -267,11 +234,7 @@ std::string AnyField::accepted() const {
 std::span<const AnyField> all_fields() {
   static const std::vector<AnyField> all = [] {
     std::vector<AnyField> rows;
-    add_rows<Model>(rows);
-    add_rows<Hardware>(rows);
-    add_rows<Workload>(rows);
-    add_rows<Strategy>(rows);
-    add_rows<Implementation>(rows);
+    std::apply([&]<class... Part>(const ScenarioPart<Part>&...) { (add_rows<Part>(rows), ...); }, kParts);
     return rows;
   }();
   return all;
@@ -283,18 +246,6 @@ const AnyField* field_at(std::string_view path) {
         path.substr(f.part.size() + 1) == f.name)
       return &f;
   return nullptr;
-}
-
-std::string listed(std::span<const std::string_view> words, std::string_view last) {
-  std::string list;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0 && i + 1 == words.size())
-      list.append(" ").append(last).append(" ");
-    else if (i > 0)
-      list.append(", ");
-    list.append(words[i]);
-  }
-  return list;
 }
 
 }  // namespace sim

@@ -47,7 +47,6 @@ enum class FieldSearch {
   always,   // is for the search to decide
 };
 
-using FieldWords = std::span<const std::string_view> (*)();
 using FieldApplies = bool (*)(const Scenario&);
 
 template <class Part, class T>
@@ -60,50 +59,25 @@ struct Field {
   std::string_view label;  // empty: not offered on screen
   std::string_view help;
   Bound least = std::numeric_limits<Bound>::lowest(), most = std::numeric_limits<Bound>::max();
-  FieldWords words = nullptr;  // of text and types: those that are legal
+  std::span<const std::string_view> words{};  // of text and types: those that are legal
   FieldUnit unit = FieldUnit::none;
   FieldSearch search = FieldSearch::none;
   FieldApplies applies = nullptr;  // whether it changes anything of the scenario, or is set; none: always
-  bool required = false;           // in files
   bool rare = false;               // on screen folded away while it is as it begins
 
-  constexpr Field between(Bound low, Bound high) const {
+  template <class Value>
+  constexpr Field with(Value Field::*what, Value value) const {
     Field f = *this;
-    f.least = low;
-    f.most = high;
+    f.*what = value;
     return f;
   }
-  constexpr Field at_least(Bound low) const { return between(low, most); }
-  constexpr Field one_of(FieldWords legal) const {
-    Field f = *this;
-    f.words = legal;
-    return f;
-  }
-  constexpr Field in(FieldUnit written) const {
-    Field f = *this;
-    f.unit = written;
-    return f;
-  }
-  constexpr Field searched(FieldSearch how) const {
-    Field f = *this;
-    f.search = how;
-    return f;
-  }
-  constexpr Field when(FieldApplies matters) const {
-    Field f = *this;
-    f.applies = matters;
-    return f;
-  }
-  constexpr Field seldom_set() const {
-    Field f = *this;
-    f.rare = true;
-    return f;
-  }
-  constexpr Field must_be_given() const {
-    Field f = *this;
-    f.required = true;
-    return f;
-  }
+  constexpr Field at_least(Bound low) const { return with(&Field::least, low); }
+  constexpr Field between(Bound low, Bound high) const { return at_least(low).with(&Field::most, high); }
+  constexpr Field one_of(std::span<const std::string_view> legal) const { return with(&Field::words, legal); }
+  constexpr Field in(FieldUnit written) const { return with(&Field::unit, written); }
+  constexpr Field searched(FieldSearch how) const { return with(&Field::search, how); }
+  constexpr Field when(FieldApplies matters) const { return with(&Field::applies, matters); }
+  constexpr Field seldom_set() const { return with(&Field::rare, true); }
   constexpr bool in_range(const T& value) const requires std::is_arithmetic_v<T> {
     return value >= least && value <= most;
   }
@@ -118,7 +92,7 @@ constexpr Field<Part, T> field(std::string_view name, T Part::*member, std::stri
   f.flag = flag;
   f.label = label;
   f.help = help;
-  if constexpr (std::is_enum_v<T>) f.words = words_of<T>;
+  if constexpr (std::is_enum_v<T>) f.words = words_of<T>();
   return f;
 }
 
@@ -140,16 +114,23 @@ bool keeps_cache(const Scenario& scenario);
 bool freezes_weights(const Scenario& scenario);
 bool accumulates_on_one_device(const Scenario& scenario);
 
-// Words that fields take. What schedules and groups of recomputed operations are, plan/schedule.h and
-// plan/recompute.h say.
-std::span<const std::string_view> compute_types();   // of matrix products
-std::span<const std::string_view> stored_types();    // of weights and caches
-std::span<const std::string_view> gradient_types();  // of gradients
-inline constexpr std::array<std::string_view, 9> kScheduleNames = {
-    "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev"};
-std::span<const std::string_view> schedule_names();
-std::span<const std::string_view> recompute_words();
-std::span<const std::string_view> lora_target_words();  // plan/lora.h
+// Words that fields take. What schedules, groups of recomputed operations and weights with adapters are,
+// plan/schedule.h, plan/recompute.h and plan/lora.h say.
+// clang-format off
+template <class... Word>
+constexpr auto words(Word... word) {
+  return std::array<std::string_view, sizeof...(word)>{word...};
+}
+inline constexpr auto kComputeTypes = words("fp32", "tf32", "bf16", "fp16", "fp8");  // of matrix products
+inline constexpr auto kStoredTypes = words("fp8", "int8", "int4", "bf16", "fp16", "fp32");  // of weights and caches
+inline constexpr auto kGradientTypes = words("fp32", "bf16", "fp16");
+inline constexpr auto kScheduleNames = words(
+    "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev");
+inline constexpr auto kRecomputeWords = words(
+    "norm", "qkv", "attention_core", "attention_output", "mlp_up", "activation");
+inline constexpr auto kLoraTargets = words(
+    "query", "key", "value", "output", "gate", "up", "down", "attention", "mlp", "all");
+// clang-format on
 
 template <class Part>
 inline constexpr std::nullptr_t kFields = nullptr;
@@ -189,7 +170,7 @@ inline constexpr auto kFields<Strategy> = [] {
     field("context_parallel_comm", &S::context_parallel_comm, "cp-comm", "context comm.",
           "how context-parallel ranks see each other's keys and values").searched(allowed).when(divides_sequences).seldom_set(),
     field("schedule", &S::schedule, "schedule", "schedule",
-          "of the pipeline").one_of(schedule_names).searched(always).when(trains),
+          "of the pipeline").one_of(kScheduleNames).searched(always).when(trains),
     field("rank_order", &S::rank_order, "rank-order", "rank order",
           "which ranks are neighbours, nearest first: tp-cp-ep-dp-pp (default), tp-cp-pp-ep-dp, ...").searched(allowed).when(trains).seldom_set(),
     field("recompute", &S::recompute, "recompute", "recompute",
@@ -197,7 +178,7 @@ inline constexpr auto kFields<Strategy> = [] {
     field("recompute_interval", &S::recompute_interval, "recompute-interval", "interval",
           "with --recompute full: layers between inputs that are kept").between(1, kMostLayers).searched(always).when(keeps_inputs_at_intervals),
     field("recompute_operations", &S::recompute_operations, "recompute-operations", "operations",
-          "what is computed again, by commas").one_of(recompute_words).when(recomputes_operations),
+          "what is computed again, by commas").one_of(kRecomputeWords).when(recomputes_operations),
     field("offload_optimizer", &S::offload_optimizer, "offload-optimizer", "offload opt.",
           "states live in the host's memory, which updates them").searched(always).when(trains).seldom_set(),
     field("offload_activations", &S::offload_activations, "offload-activations", "offload act.",
@@ -209,7 +190,7 @@ inline constexpr auto kFields<Workload> = [] {
   using W = Workload;
   return std::tuple{
     field("task", &W::task, "task", "task", "what is asked of the model"),
-    field("dtype", &W::dtype, "dtype", "dtype", "of matrix products").one_of(compute_types),
+    field("dtype", &W::dtype, "dtype", "dtype", "of matrix products").one_of(kComputeTypes),
     field("seq_len", &W::seq_len, "seq-len", "sequence",
           "tokens of a sequence; 8k is 8,192").between(1, kLongestSequence).in(FieldUnit::tokens).when(trains),
     field("micro_batch_size", &W::micro_batch_size, "micro-batch", "micro-batch",
@@ -224,7 +205,7 @@ inline constexpr auto kFields<Workload> = [] {
     field("lora_alpha", &W::lora_alpha, "lora-alpha", "LoRA alpha",
           "what adapters give is multiplied by alpha over rank").between(0, kLargestWidth).when(freezes_weights),
     field("lora_targets", &W::lora_targets, "lora-targets", "LoRA targets",
-          "weights that have adapters, by commas").one_of(lora_target_words).when(freezes_weights),
+          "weights that have adapters, by commas").one_of(kLoraTargets).when(freezes_weights),
     field("frozen_weights", &W::frozen_weights, "frozen-weights", "frozen weights",
           "how weights of layers that do not learn are stored; nf4: in 4 bits, a scale for 64, which nf4_double stores in 8 bits").when(freezes_weights),
     field("batch_size", &W::batch_size, "batch-size", "batch",
@@ -236,15 +217,15 @@ inline constexpr auto kFields<Workload> = [] {
     field("kv_cache", &W::kv_cache, "kv-cache", "KV cache",
           "without it the whole sequence is computed again for every token").when(generates),
     field("weights_dtype", &W::weights_dtype, "weights-dtype", "weights",
-          "how weights are stored; unset: as --dtype").one_of(stored_types).when(generates),
+          "how weights are stored; unset: as --dtype").one_of(kStoredTypes).when(generates),
     field("embedding_dtype", &W::embedding_dtype, "embedding-dtype", "embedding",
-          "how the embedding of tokens and the head are stored; unset: as --dtype").one_of(stored_types).when(generates).seldom_set(),
+          "how the embedding of tokens and the head are stored; unset: as --dtype").one_of(kStoredTypes).when(generates).seldom_set(),
     field("kv_dtype", &W::kv_dtype, "kv-dtype", "cache type",
-          "of the KV cache; unset: as --dtype").one_of(stored_types).when(generates),
+          "of the KV cache; unset: as --dtype").one_of(kStoredTypes).when(generates),
     field("expert_weights_dtype", &W::expert_weights_dtype, "expert-weights-dtype", "expert weights",
-          "how experts' weights are stored; unset: as --weights-dtype").one_of(stored_types).when(generates_with_experts).seldom_set(),
+          "how experts' weights are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(generates_with_experts).seldom_set(),
     field("kv_block", &W::kv_block, "kv-block", "KV block",
-          "tokens of a block of the KV cache; 0: contiguous").between(0, kLongestSequence).when(keeps_cache),
+          "tokens of a block of the KV cache; 0: contiguous").between(0, kLongestSequence).in(FieldUnit::tokens).when(keeps_cache),
     field("weights_group", &W::weights_group, "weights-group", "weights group",
           "weights that share a scale; 0: a whole row").between(0, kLargestWidth).when(generates).seldom_set(),
     field("expert_imbalance", &W::expert_imbalance, "expert-imbalance", "imbalance",
@@ -268,7 +249,7 @@ inline constexpr auto kFields<Implementation> = [] {
     field("recompute_stops_early", &I::recompute_stops_early, "", "", ""),
     field("selective_by_operation", &I::selective_by_operation, "", "", ""),
     field("recomputed_layers", &I::recomputed_layers, "", "", "").between(0, 1),
-    field("gradient_dtype", &I::gradient_dtype, "", "", "").one_of(gradient_types),
+    field("gradient_dtype", &I::gradient_dtype, "", "", "").one_of(kGradientTypes),
     field("master_weights", &I::master_weights, "", "", ""),
     field("runs_here", &I::runs_here, "", "", "")};
 }();
@@ -304,31 +285,21 @@ inline constexpr auto kFields<Model> = [] {
 }();
 // clang-format on
 
+// The parts of a scenario, as its files name them.
 template <class Part>
-inline constexpr Part Scenario::*kPart = nullptr;
-template <>
-inline constexpr Model Scenario::*kPart<Model> = &Scenario::model;
-template <>
-inline constexpr Hardware Scenario::*kPart<Hardware> = &Scenario::hardware;
-template <>
-inline constexpr Strategy Scenario::*kPart<Strategy> = &Scenario::strategy;
-template <>
-inline constexpr Workload Scenario::*kPart<Workload> = &Scenario::workload;
-template <>
-inline constexpr Implementation Scenario::*kPart<Implementation> = &Scenario::implementation;
-
+struct ScenarioPart {
+  std::string_view name;
+  Part Scenario::*member;
+};
+inline constexpr std::tuple kParts{ScenarioPart<Model>{"model", &Scenario::model},
+                                   ScenarioPart<Hardware>{"hardware", &Scenario::hardware},
+                                   ScenarioPart<Workload>{"workload", &Scenario::workload},
+                                   ScenarioPart<Strategy>{"strategy", &Scenario::strategy},
+                                   ScenarioPart<Implementation>{"implementation", &Scenario::implementation}};
 template <class Part>
-inline constexpr std::string_view kPartName = "";
-template <>
-inline constexpr std::string_view kPartName<Model> = "model";
-template <>
-inline constexpr std::string_view kPartName<Hardware> = "hardware";
-template <>
-inline constexpr std::string_view kPartName<Strategy> = "strategy";
-template <>
-inline constexpr std::string_view kPartName<Workload> = "workload";
-template <>
-inline constexpr std::string_view kPartName<Implementation> = "implementation";
+inline constexpr Part Scenario::*kPart = std::get<ScenarioPart<Part>>(kParts).member;
+template <class Part>
+inline constexpr std::string_view kPartName = std::get<ScenarioPart<Part>>(kParts).name;
 
 template <class Part>
 inline constexpr std::size_t kFieldCount = std::tuple_size_v<std::remove_cvref_t<decltype(kFields<Part>)>>;
@@ -399,8 +370,5 @@ const AnyField& field_of(T Part::*member) {
   });
   return *field_at(std::string(kPartName<Part>).append(".").append(name));
 }
-
-// "a, b or c".
-std::string listed(std::span<const std::string_view> words, std::string_view last = "or");
 
 }  // namespace sim

@@ -1,13 +1,14 @@
+#include <array>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "sim/scenario/hugging_face_reader.h"
 
 namespace sim {
 namespace {
 
-Model read_gpt2(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
+Model read_gpt2(HuggingFaceConfig& config, std::string_view) {
   Model m;
   m.norm = Norm::layernorm;
   m.activation = Activation::gelu;
@@ -20,14 +21,11 @@ Model read_gpt2(HuggingFaceConfig& config) {
   m.vocab_size = config.size("vocab_size");
   m.max_position_embeddings = config.size("n_positions");
   m.norm_eps = config.positive("layer_norm_epsilon");
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);  // transformers' default for gpt2
+  m.tie_word_embeddings = config.boolean("tie_word_embeddings", true);  // transformers' default for gpt2
   m.attention_bias = m.attention_output_bias = m.mlp_bias = true;
 
   // Both names are the tanh approximation; "gelu" alone is the exact error function.
-  const std::string activation = fields.text("activation_function", "gelu_new");
-  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
-    fields.fail("activation_function",
-                "must be gelu_new or gelu_pytorch_tanh, but is \"" + activation + "\"");
+  config.one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   config.refuse_unless("scale_attn_weights", true, true);
   config.refuse_unless("scale_attn_by_inverse_layer_idx", false, false);
   config.refuse_unless("add_cross_attention", false, false);
@@ -46,7 +44,6 @@ void read_partial_rotary(JsonObject& fields, Model& m) {
 
 // rope_theta and rope_scaling beside each other (transformers 4), or both in rope_parameters (5).
 void read_rope(HuggingFaceConfig& config, Model& m) {
-  JsonObject& fields = config.fields();
   const auto read_scaling = [&m](JsonObject rope) {
     const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";  // "type" before 4.43
     const std::string type = rope.text(key, "default");
@@ -72,9 +69,9 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
   };
 
   // Where nothing is said it is 10000, transformers' default: Llama 2's first configs do not.
-  if (fields.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
-  if (fields.has_value("rope_parameters")) {
-    JsonObject parameters = fields.object("rope_parameters");
+  if (config.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
+  if (config.has_value("rope_parameters")) {
+    JsonObject parameters = config.object("rope_parameters");
     if (parameters.has("full_attention") && m.rope_local_base_freq > 0) {
       JsonObject window = parameters.object("sliding_attention");
       if (const std::string type = window.text("rope_type", "default"); type != "default")
@@ -87,63 +84,62 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
       return read_scaling(full);
     }
     if (parameters.has("full_attention") || parameters.has("sliding_attention"))
-      fields.fail("rope_parameters", "differs between kinds of layers, for which no plan is made");
+      config.fail("rope_parameters", "differs between kinds of layers, for which no plan is made");
     if (parameters.has_value("rope_theta")) m.rope_theta = parameters.number("rope_theta");
     if (!(m.rope_theta > 0)) parameters.fail("rope_theta", "must be a number above 0");
     read_scaling(parameters);
-  } else if (fields.has_value("rope_scaling")) {
-    read_scaling(fields.object("rope_scaling"));
+  } else if (config.has_value("rope_scaling")) {
+    read_scaling(config.object("rope_scaling"));
   }
-  read_partial_rotary(fields, m);
-}
-
-// A window at least as long as the longest sequence masks nothing.
-void read_window(HuggingFaceConfig& config, Model& m) {
-  JsonObject& fields = config.fields();
-  if (fields.has_value("sliding_window") && config.size("sliding_window") < m.max_position_embeddings)
-    m.sliding_window = config.size("sliding_window");
+  read_partial_rotary(config, m);
 }
 
 // llama, mistral and qwen2: RMSNorm, SwiGLU, RoPE; they differ in where biases and windows are.
-Model read_llama_like(HuggingFaceConfig& config, const std::string& family) {
-  JsonObject& fields = config.fields();
+Model read_llama_like(HuggingFaceConfig& config, std::string_view family) {
   // transformers' defaults for a missing field are those of one size of the family: only Llama's is general.
-  if (family != "llama" && !fields.has("num_key_value_heads")) fields.at("num_key_value_heads");
+  if (family != "llama" && !config.has("num_key_value_heads")) config.at("num_key_value_heads");
   Model m = read_sizes(config);
-  if (const std::string act = fields.text("hidden_act", "silu"); act != "silu")
-    fields.fail("hidden_act", "must be silu, but is \"" + act + "\"");
-  read_rope(config, m);
-
+  config.one_of("hidden_act", {"silu"});
   if (family == "llama") {
     // transformers puts Llama's attention_bias on all four projections.
-    m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", false);
-    m.mlp_bias = fields.boolean("mlp_bias", false);
+    m.attention_bias = m.attention_output_bias = config.boolean("attention_bias", false);
+    m.mlp_bias = config.boolean("mlp_bias", false);
   } else if (family == "mistral") {
     read_window(config, m);
   } else {
     m.attention_bias = true;  // Qwen2 always has it on Q, K and V, and its config does not say
-    const std::int64_t first_windowed = fields.integer("max_window_layers", 0);
-    if (fields.boolean("use_sliding_window", false) && first_windowed < m.num_hidden_layers) {
+    const std::int64_t first_windowed = config.integer("max_window_layers", 0);
+    if (config.boolean("use_sliding_window", false) && first_windowed < m.num_hidden_layers) {
       read_window(config, m);
       if (m.sliding_window > 0 && first_windowed > 0)
-        fields.fail("max_window_layers", "must be 0 or all layers: plans have windows by a pattern");
+        config.fail("max_window_layers", "must be 0 or all layers: plans have windows by a pattern");
     }
   }
   return m;
 }
 
+constexpr std::array<HuggingFaceFamily, 4> kLlamaFamilies{{{"gpt2", read_gpt2},
+                                                           {"llama", read_llama_like, true},
+                                                           {"mistral", read_llama_like, true},
+                                                           {"qwen2", read_llama_like, true}}};
+
 }  // namespace
+
+// A window at least as long as the longest sequence masks nothing.
+void read_window(HuggingFaceConfig& config, Model& m) {
+  if (config.has_value("sliding_window") && config.size("sliding_window") < m.max_position_embeddings)
+    m.sliding_window = config.size("sliding_window");
+}
 
 std::int64_t heads_share(HuggingFaceConfig& config, std::string_view hidden_key, std::int64_t hidden,
                          std::int64_t heads) {
   if (hidden % heads != 0)
-    config.fields().fail(hidden_key, "is " + std::to_string(hidden) + ", which " + std::to_string(heads) +
-                                         " attention heads do not divide");
+    config.fail(hidden_key, "is " + std::to_string(hidden) + ", which " + std::to_string(heads) +
+                                " attention heads do not divide");
   return hidden / heads;
 }
 
-Model read_sizes(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
+Model read_sizes(HuggingFaceConfig& config, std::string_view norm_eps, std::string_view head_dim) {
   Model m;
   m.hidden_size = config.size("hidden_size");
   m.intermediate_size = config.size("intermediate_size");
@@ -152,12 +148,12 @@ Model read_sizes(HuggingFaceConfig& config) {
   m.num_key_value_heads = config.size("num_key_value_heads", m.num_attention_heads);
   m.vocab_size = config.size("vocab_size");
   m.max_position_embeddings = config.size("max_position_embeddings");
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-  if (fields.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
-  m.norm_eps = config.positive("rms_norm_eps");
-  m.head_dim = fields.has_value("head_dim")
-                   ? config.size("head_dim")
-                   : heads_share(config, "hidden_size", m.hidden_size, m.num_attention_heads);
+  m.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
+  if (config.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
+  m.norm_eps = config.positive(norm_eps);
+  for (const std::string_view key : {std::string_view("head_dim"), head_dim})
+    if (m.head_dim == 0 && config.has_value(key)) m.head_dim = config.size(key);
+  if (m.head_dim == 0) m.head_dim = heads_share(config, "hidden_size", m.hidden_size, m.num_attention_heads);
   return m;
 }
 
@@ -168,32 +164,25 @@ Model model_from_hugging_face_config(std::string_view json, const std::string& f
   if (has("text_config") && has("model_type") && parsed["model_type"] == "llama4")
     parsed = Json(parsed["text_config"]);
   HuggingFaceConfig config(parsed, file);
-  JsonObject& fields = config.fields();
 
-  const std::string family = fields.text("model_type");
-  Model m;
-  if (family == "gpt2") {
-    m = read_gpt2(config);
-  } else if (family == "llama" || family == "mistral" || family == "qwen2") {
-    m = read_llama_like(config, family);
-  } else if (const std::optional<Model> predicted = read_predicted_family(config, family)) {
-    m = *predicted;
-    const bool llama_rotation = family == "mixtral" || family.starts_with("qwen") || family == "falcon" ||
-                                family == "gpt_neox" || family == "olmo2" || family.starts_with("gemma") ||
-                                family == "gpt_oss" || family == "llama4_text";
-    if (llama_rotation) read_rope(config, m);
-    if (family == "mixtral") read_window(config, m);
-  } else {
-    fields.fail("model_type", "must be one of gpt2, llama, mistral, qwen2, " +
-                                  std::string(kPredictedFamilies) + ", but is \"" + family + "\"");
+  const std::string family = config.text("model_type");
+  std::vector<HuggingFaceFamily> families(kLlamaFamilies.begin(), kLlamaFamilies.end());
+  families.insert(families.end(), other_families().begin(), other_families().end());
+  const auto found = std::ranges::find(families, family, &HuggingFaceFamily::name);
+  if (found == families.end()) {
+    std::vector<std::string_view> names;
+    for (const HuggingFaceFamily& one : families) names.push_back(one.name);
+    config.fail("model_type", "must be " + listed(names) + ", but is \"" + family + "\"");
   }
+  Model m = found->read(config, family);
+  if (found->rotates) read_rope(config, m);
   if (m.num_attention_heads % m.num_key_value_heads != 0)
-    fields.fail("num_key_value_heads", "is " + std::to_string(m.num_key_value_heads) +
+    config.fail("num_key_value_heads", "is " + std::to_string(m.num_key_value_heads) +
                                            ", which does not divide num_attention_heads, " +
                                            std::to_string(m.num_attention_heads));
   const bool quantised_elsewhere = family == "deepseek_v3" || family == "gpt_oss";  // published no other way
-  if (fields.has_value("quantization_config") && !quantised_elsewhere)
-    fields.fail("quantization_config", "must be absent: quantised weights are read from GGUF files only");
+  if (config.has_value("quantization_config") && !quantised_elsewhere)
+    config.fail("quantization_config", "must be absent: quantised weights are read from GGUF files only");
 
   // Models are known by the folder that their config.json lies in.
   const std::filesystem::path path(file);

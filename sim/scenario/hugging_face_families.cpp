@@ -24,14 +24,10 @@ Model gpt_like(HuggingFaceConfig& config, const char* hidden, const char* layers
   return m;
 }
 
-// By the names that transformers gives the two forms.
-Activation gelu_of(HuggingFaceConfig& config, std::string_view key, const char* otherwise) {
-  const std::string activation = config.fields().text(key, otherwise);
-  if (activation == "gelu") return Activation::gelu_exact;
-  if (activation != "gelu_new" && activation != "gelu_fast" && activation != "gelu_pytorch_tanh")
-    config.fields().fail(
-        key, "must be gelu, gelu_new, gelu_fast or gelu_pytorch_tanh, but is \"" + activation + "\"");
-  return Activation::gelu;
+// By the names that transformers gives the two forms; `usual` where the file gives none.
+Activation gelu_of(HuggingFaceConfig& config, std::string_view key, std::string_view usual) {
+  const std::string word = config.one_of(key, {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"}, usual);
+  return word == "gelu" ? Activation::gelu_exact : Activation::gelu;
 }
 
 // How many experts there are and how many a token goes to, of the feed-forward's width or one of their own.
@@ -41,19 +37,19 @@ void read_experts(HuggingFaceConfig& config, const char* number, bool own_width,
   m.moe.moe_intermediate_size = own_width ? config.size("moe_intermediate_size") : m.intermediate_size;
 }
 
-Model read_mixtral(HuggingFaceConfig& config) {
+Model read_mixtral(HuggingFaceConfig& config, std::string_view) {
   Model m = read_sizes(config);
   read_experts(config, "num_local_experts", false, m);
+  read_window(config, m);
   return m;
 }
 
 // How many layers a list names: the first ones, in any order.
 std::int64_t first_layers_alone(HuggingFaceConfig& config, std::string_view key) {
-  JsonObject& fields = config.fields();
-  if (!fields.has_value(key)) return 0;
-  const Json& layers = fields.at(key);
+  if (!config.has_value(key)) return 0;
+  const Json& layers = config.at(key);
   const auto refuse = [&] {
-    fields.fail(key,
+    config.fail(key,
                 "must list the first layers alone, as [0, 1, 2]: plans have dense layers before those "
                 "with experts");
   };
@@ -68,31 +64,29 @@ std::int64_t first_layers_alone(HuggingFaceConfig& config, std::string_view key)
 }
 
 Model read_qwen(HuggingFaceConfig& config, std::string_view family) {
-  JsonObject& fields = config.fields();
   Model m = read_sizes(config);
   if (family == "qwen2_moe")
     m.attention_bias = true;  // always, and its config does not say
   else
     m.qk_norm = QkNorm::per_head;
   if (family != "qwen2_moe")
-    m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", false);
+    m.attention_bias = m.attention_output_bias = config.boolean("attention_bias", false);
   if (family == "qwen3") return m;
   // transformers 5 writes the other name.
-  read_experts(config, fields.has_value("num_local_experts") ? "num_local_experts" : "num_experts", true, m);
+  read_experts(config, config.has_value("num_local_experts") ? "num_local_experts" : "num_experts", true, m);
   m.moe.decoder_sparse_step = config.size("decoder_sparse_step", 1);
   m.moe.first_k_dense_replace = first_layers_alone(config, "mlp_only_layers");
-  m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", false);
-  if (fields.has_value("shared_expert_intermediate_size")) {
-    m.moe.shared_expert_intermediate_size = fields.integer("shared_expert_intermediate_size");
+  m.moe.norm_topk_prob = config.boolean("norm_topk_prob", false);
+  if (config.has_value("shared_expert_intermediate_size")) {
+    m.moe.shared_expert_intermediate_size = config.integer("shared_expert_intermediate_size");
     m.moe.shared_expert_gate = m.moe.shared_expert_intermediate_size > 0;
   }
   return m;
 }
 
 Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
-  JsonObject& fields = config.fields();
   LatentAttention a;
-  if (fields.has_value("q_lora_rank")) a.q_lora_rank = config.size("q_lora_rank");
+  if (config.has_value("q_lora_rank")) a.q_lora_rank = config.size("q_lora_rank");
   a.kv_lora_rank = config.size("kv_lora_rank");
   a.qk_nope_head_dim = config.size("qk_nope_head_dim");
   a.qk_rope_head_dim = config.size("qk_rope_head_dim");
@@ -102,25 +96,25 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   m.head_dim = a.qk_nope_head_dim + a.qk_rope_head_dim;
   m.num_key_value_heads = m.num_attention_heads;
   read_experts(config, "n_routed_experts", true, m);
-  m.moe.shared_expert_intermediate_size = fields.integer("n_shared_experts", 0) * m.moe.moe_intermediate_size;
-  m.moe.first_k_dense_replace = fields.integer("first_k_dense_replace", 0);
+  m.moe.shared_expert_intermediate_size = config.integer("n_shared_experts", 0) * m.moe.moe_intermediate_size;
+  m.moe.first_k_dense_replace = config.integer("first_k_dense_replace", 0);
   m.moe.n_group = config.size("n_group", 1);
   m.moe.topk_group = config.size("topk_group", 1);
   m.moe.router_bias = family == "deepseek_v3";  // of its balance without a loss
   m.moe.scoring_func = family == "deepseek_v3" ? ScoringFunc::sigmoid : ScoringFunc::softmax;
-  m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", family == "deepseek_v3");
-  m.moe.routed_scaling_factor = fields.number("routed_scaling_factor", family == "deepseek_v3" ? 2.5 : 1.0);
-  m.num_nextn_predict_layers = fields.integer("num_nextn_predict_layers", 0);
-  if (fields.integer("moe_layer_freq", 1) != 1)
-    fields.fail("moe_layer_freq", "must be 1: all layers after first_k_dense_replace have experts");
+  m.moe.norm_topk_prob = config.boolean("norm_topk_prob", family == "deepseek_v3");
+  m.moe.routed_scaling_factor = config.number("routed_scaling_factor", family == "deepseek_v3" ? 2.5 : 1.0);
+  m.num_nextn_predict_layers = config.integer("num_nextn_predict_layers", 0);
+  if (config.integer("moe_layer_freq", 1) != 1)
+    config.fail("moe_layer_freq", "must be 1: all layers after first_k_dense_replace have experts");
   return m;
 }
 
 // Queries of layers without positions grow with the logarithm of positions from floor_scale (8192) on, which
 // is left out: below, their factor is 1.
-Model read_llama4(HuggingFaceConfig& config) {
+Model read_llama4(HuggingFaceConfig& config, std::string_view) {
   Model m = read_sizes(config);
-  if (config.fields().boolean("use_qk_norm", true)) m.qk_norm = QkNorm::without_gain;
+  if (config.boolean("use_qk_norm", true)) m.qk_norm = QkNorm::without_gain;
   m.moe.weights_on = ExpertWeights::input;
   read_experts(config, "num_local_experts", false, m);
   m.moe.shared_expert_intermediate_size = m.intermediate_size;
@@ -133,12 +127,12 @@ Model read_llama4(HuggingFaceConfig& config) {
   return m;
 }
 
-Model read_gpt_oss(HuggingFaceConfig& config) {
+Model read_gpt_oss(HuggingFaceConfig& config, std::string_view) {
   Model m = read_sizes(config);
   m.activation = Activation::clamped_swiglu;
   m.moe.weights_on = ExpertWeights::output;
-  if (config.fields().has_value("swiglu_limit") && config.fields().number("swiglu_limit") != 7)
-    config.fields().fail("swiglu_limit", "must be 7, as published models have it");
+  if (config.has_value("swiglu_limit") && config.number("swiglu_limit") != 7)
+    config.fail("swiglu_limit", "must be 7, as published models have it");
   m.attention_bias = m.attention_output_bias = m.mlp_bias = m.attention_sinks = true;
   m.sliding_window = config.size("sliding_window");
   m.sliding_window_pattern = 2;  // layer_types alternate, a window first
@@ -147,11 +141,10 @@ Model read_gpt_oss(HuggingFaceConfig& config) {
   return m;
 }
 
-Model read_bloom(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
-  const bool short_names = fields.has("n_embed");  // as BLOOM-176B's own config writes it
+Model read_bloom(HuggingFaceConfig& config, std::string_view) {
+  const bool short_names = config.has("n_embed");  // as BLOOM-176B's own config writes it
   Model m = gpt_like(config, short_names ? "n_embed" : "hidden_size", "n_layer",
-                     fields.has("num_attention_heads") ? "num_attention_heads" : "n_head");
+                     config.has("num_attention_heads") ? "num_attention_heads" : "n_head");
   m.position = Position::alibi;
   m.embedding_norm = true;
   m.norm_eps = config.positive("layer_norm_epsilon");
@@ -159,8 +152,7 @@ Model read_bloom(HuggingFaceConfig& config) {
   return m;
 }
 
-Model read_mpt(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
+Model read_mpt(HuggingFaceConfig& config, std::string_view) {
   Model m = gpt_like(config, "d_model", "n_layers", "n_heads");
   m.activation = Activation::gelu_exact;
   m.position = Position::alibi;
@@ -168,13 +160,13 @@ Model read_mpt(HuggingFaceConfig& config) {
   m.attention_bias = m.attention_output_bias = m.mlp_bias = false;
   m.intermediate_size = config.size("expansion_ratio", 4) * m.hidden_size;
   m.max_position_embeddings = config.size("max_seq_len", 2048);  // what it was trained on: ALiBi has no bound
-  m.norm_eps = fields.has_value("layer_norm_epsilon") ? config.positive("layer_norm_epsilon") : 1e-5;
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
+  m.norm_eps = config.has_value("layer_norm_epsilon") ? config.positive("layer_norm_epsilon") : 1e-5;
+  m.tie_word_embeddings = config.boolean("tie_word_embeddings", true);
   config.refuse_unless("no_bias", true, true);
-  if (fields.has_value("logit_scale"))
-    fields.fail("logit_scale", "must be absent: logits are not scaled here");
-  if (!fields.has_value("attn_config")) return m;
-  JsonObject attention = fields.object("attn_config");
+  if (config.has_value("logit_scale"))
+    config.fail("logit_scale", "must be absent: logits are not scaled here");
+  if (!config.has_value("attn_config")) return m;
+  JsonObject attention = config.object("attn_config");
   for (const char* const absent : {"clip_qkv", "softmax_scale"})
     if (attention.has_value(absent)) attention.fail(absent, "must be absent: no plan is made for it");
   for (const char* const off : {"prefix_lm", "qk_ln"})
@@ -186,44 +178,39 @@ Model read_mpt(HuggingFaceConfig& config) {
   return m;
 }
 
-Model read_opt(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
+Model read_opt(HuggingFaceConfig& config, std::string_view) {
   Model m = gpt_like(config, "hidden_size", "num_hidden_layers", "num_attention_heads");
   m.position = Position::learned;
   m.intermediate_size = config.size("ffn_dim");
   m.max_position_embeddings = config.size("max_position_embeddings") + 2;  // transformers' offset
-  const std::string activation = fields.text("activation_function", "relu");
-  if (activation != "relu" && activation != "gelu")
-    fields.fail("activation_function", "must be relu or gelu, but is \"" + activation + "\"");
-  m.activation = activation == "relu" ? Activation::relu : Activation::gelu_exact;
-  if (fields.has_value("word_embed_proj_dim") && config.size("word_embed_proj_dim") != m.hidden_size)
-    fields.fail("word_embed_proj_dim", "must be hidden_size: embeddings are not projected here");
+  m.activation = config.one_of("activation_function", {"relu", "gelu"}) == "relu" ? Activation::relu
+                                                                                  : Activation::gelu_exact;
+  if (config.has_value("word_embed_proj_dim") && config.size("word_embed_proj_dim") != m.hidden_size)
+    config.fail("word_embed_proj_dim", "must be hidden_size: embeddings are not projected here");
   config.refuse_unless("do_layer_norm_before", true, true);
   return m;
 }
 
-Model read_gpt_neox(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
+Model read_gpt_neox(HuggingFaceConfig& config, std::string_view) {
   Model m = gpt_like(config, "hidden_size", "num_hidden_layers", "num_attention_heads");
   m.intermediate_size = config.size("intermediate_size");
   m.max_position_embeddings = config.size("max_position_embeddings");
   m.norm_eps = config.positive("layer_norm_eps");
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-  m.parallel_residual = fields.boolean("use_parallel_residual", true);
+  m.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
+  m.parallel_residual = config.boolean("use_parallel_residual", true);
   m.activation = gelu_of(config, "hidden_act", "gelu");
-  m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", true);
-  if (fields.has_value("rotary_pct")) m.partial_rotary_factor = config.positive("rotary_pct");
-  if (fields.has_value("rotary_emb_base")) m.rope_theta = config.positive("rotary_emb_base");
+  m.attention_bias = m.attention_output_bias = config.boolean("attention_bias", true);
+  if (config.has_value("rotary_pct")) m.partial_rotary_factor = config.positive("rotary_pct");
+  if (config.has_value("rotary_emb_base")) m.rope_theta = config.positive("rotary_emb_base");
   return m;
 }
 
-Model read_gptj(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
+Model read_gptj(HuggingFaceConfig& config, std::string_view) {
   Model m = gpt_like(config, "n_embd", "n_layer", "n_head");
   m.max_position_embeddings = config.size("n_positions");
   m.norm_eps = config.positive("layer_norm_epsilon");
   m.attention_bias = m.attention_output_bias = false;
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  m.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
   m.parallel_residual = m.shared_norm = true;
   m.activation = gelu_of(config, "activation_function", "gelu_new");
   m.partial_rotary_factor =
@@ -231,43 +218,41 @@ Model read_gptj(HuggingFaceConfig& config) {
   return m;
 }
 
-Model read_falcon(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
+Model read_falcon(HuggingFaceConfig& config, std::string_view) {
   Model m = gpt_like(config, "hidden_size", "num_hidden_layers", "num_attention_heads");
-  const bool new_architecture = fields.boolean("new_decoder_architecture", false);
+  const bool new_architecture = config.boolean("new_decoder_architecture", false);
   if (new_architecture)
     m.num_key_value_heads = config.size("num_kv_heads");
-  else if (fields.boolean("multi_query", true))
+  else if (config.boolean("multi_query", true))
     m.num_key_value_heads = 1;
-  if (fields.boolean("alibi", false)) m.position = Position::alibi;
-  m.attention_bias = m.attention_output_bias = m.mlp_bias = fields.boolean("bias", false);
+  if (config.boolean("alibi", false)) m.position = Position::alibi;
+  m.attention_bias = m.attention_output_bias = m.mlp_bias = config.boolean("bias", false);
   m.norm_eps = config.positive("layer_norm_epsilon");
   m.max_position_embeddings = config.size("max_position_embeddings", 2048);
-  m.parallel_residual = new_architecture || fields.boolean("parallel_attn", true);
+  m.parallel_residual = new_architecture || config.boolean("parallel_attn", true);
   m.shared_norm =
-      m.parallel_residual && (!new_architecture || fields.integer("num_ln_in_parallel_attn", 2) == 1);
+      m.parallel_residual && (!new_architecture || config.integer("num_ln_in_parallel_attn", 2) == 1);
   m.activation = gelu_of(config, "activation", "gelu");
   m.intermediate_size = config.size("ffn_hidden_size", m.intermediate_size);
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
+  m.tie_word_embeddings = config.boolean("tie_word_embeddings", true);
   return m;
 }
 
 // Which layers see all tokens: each n-th, by a list of all layers' types; 0: none does.
 std::int64_t pattern_of_layer_types(HuggingFaceConfig& config, std::int64_t layers) {
-  JsonObject& fields = config.fields();
-  const Json& types = fields.at("layer_types");
+  const Json& types = config.at("layer_types");
   std::int64_t pattern = 0;
   const auto is_full = [&](std::int64_t l) {
     const Json& type = types[static_cast<std::size_t>(l)];
     return type.is_string() && type.get<std::string>() == "full_attention";
   };
   if (!types.is_array() || std::ssize(types) != layers)
-    fields.fail("layer_types", "must have a word for each layer");
+    config.fail("layer_types", "must have a word for each layer");
   for (std::int64_t l = 0; l < layers && pattern == 0; ++l)
     if (is_full(l)) pattern = l + 1;
   for (std::int64_t l = 0; l < layers; ++l)
     if (is_full(l) != (pattern > 0 && (l + 1) % pattern == 0))
-      fields.fail("layer_types",
+      config.fail("layer_types",
                   "must name each n-th layer full_attention and no other: plans have such patterns");
   return pattern;
 }
@@ -276,51 +261,39 @@ std::int64_t pattern_of_layer_types(HuggingFaceConfig& config, std::int64_t laye
 // caps scores and logits; Gemma 3 norms queries and keys too, and rotates layers with windows by another
 // base.
 Model read_gemma(HuggingFaceConfig& config, std::string_view family) {
-  JsonObject& fields = config.fields();
   Model m = read_sizes(config);
   m.activation = Activation::geglu;
   m.norm_gains_from_one = true;
   m.embedding_multiplier = std::sqrt(static_cast<double>(m.hidden_size));
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
+  m.tie_word_embeddings = config.boolean("tie_word_embeddings", true);
   if (family == "gemma") return m;
   m.norm_placement = NormPlacement::around;
   const bool second = family == "gemma2";
   m.sliding_window = config.size("sliding_window");
-  m.sliding_window_pattern = fields.has_value("layer_types")
+  m.sliding_window_pattern = config.has_value("layer_types")
                                  ? pattern_of_layer_types(config, m.num_hidden_layers)
                                  : config.size("sliding_window_pattern", second ? 2 : 6);
   if (!second) {
     m.qk_norm = QkNorm::per_head;
     m.rope_local_base_freq =
-        fields.has_value("rope_local_base_freq") ? config.positive("rope_local_base_freq") : 10000;
+        config.has_value("rope_local_base_freq") ? config.positive("rope_local_base_freq") : 10000;
   }
-  const auto cap = [&](const char* name) { return fields.has_value(name) ? config.positive(name) : 0.0; };
+  const auto cap = [&](const char* name) { return config.has_value(name) ? config.positive(name) : 0.0; };
   m.attn_logit_softcapping = cap("attn_logit_softcapping");
   m.final_logit_softcapping = cap("final_logit_softcapping");
-  if (fields.has_value("query_pre_attn_scalar") && config.size("query_pre_attn_scalar") != m.head_dim)
-    fields.fail("query_pre_attn_scalar", "must be head_dim: scores are divided by its root here");
-  if (fields.has_value("use_bidirectional_attention") && fields.boolean("use_bidirectional_attention"))
-    fields.fail("use_bidirectional_attention", "must be false: tokens see those before them");
+  if (config.has_value("query_pre_attn_scalar") && config.size("query_pre_attn_scalar") != m.head_dim)
+    config.fail("query_pre_attn_scalar", "must be head_dim: scores are divided by its root here");
+  if (config.has_value("use_bidirectional_attention") && config.boolean("use_bidirectional_attention"))
+    config.fail("use_bidirectional_attention", "must be false: tokens see those before them");
   return m;
 }
 
 // Nemotron-H and Nemotron 3: a letter a layer; attention has no positions.
-Model read_nemotron_h(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
-  Model m;
+Model read_nemotron_h(HuggingFaceConfig& config, std::string_view) {
+  Model m = read_sizes(config, "layer_norm_epsilon", "attention_head_dim");
   m.activation = Activation::squared_relu;
   m.position = Position::none;
-  m.hidden_size = config.size("hidden_size");
-  m.intermediate_size = config.size("intermediate_size");
-  m.num_hidden_layers = config.size("num_hidden_layers");
-  m.hybrid_override_pattern = fields.text("hybrid_override_pattern");
-  m.num_attention_heads = config.size("num_attention_heads");
-  m.num_key_value_heads = config.size("num_key_value_heads", m.num_attention_heads);
-  m.head_dim = config.size(fields.has_value("head_dim") ? "head_dim" : "attention_head_dim");
-  m.vocab_size = config.size("vocab_size");
-  m.max_position_embeddings = config.size("max_position_embeddings");
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-  m.norm_eps = config.positive("layer_norm_epsilon");
+  m.hybrid_override_pattern = config.text("hybrid_override_pattern");
   StateSpace& s = m.state_space;
   s.mamba_num_heads = config.size("mamba_num_heads");
   s.mamba_head_dim = config.size("mamba_head_dim");
@@ -330,16 +303,15 @@ Model read_nemotron_h(HuggingFaceConfig& config) {
   s.chunk_size = config.size("chunk_size");
   if (m.layers_of(LayerSort::experts) > 0) {
     read_experts(config, "n_routed_experts", true, m);
-    m.moe.shared_expert_intermediate_size = fields.integer("moe_shared_expert_intermediate_size", 0);
+    m.moe.shared_expert_intermediate_size = config.integer("moe_shared_expert_intermediate_size", 0);
     m.moe.n_group = config.size("n_group", 1);
     m.moe.topk_group = config.size("topk_group", 1);
     m.moe.router_bias = true;  // of its balance without a loss
     m.moe.scoring_func = ScoringFunc::sigmoid;
-    m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", true);
-    m.moe.routed_scaling_factor = fields.number("routed_scaling_factor", 1.0);
+    m.moe.norm_topk_prob = config.boolean("norm_topk_prob", true);
+    m.moe.routed_scaling_factor = config.number("routed_scaling_factor", 1.0);
   }
-  const std::string activation = fields.text("mlp_hidden_act", "relu2");
-  if (activation != "relu2") fields.fail("mlp_hidden_act", "must be relu2, but is \"" + activation + "\"");
+  config.one_of("mlp_hidden_act", {"relu2"});
   config.refuse_unless("use_conv_bias", true, true);
   config.refuse_unless("mamba_proj_bias", false, false);
   config.refuse_unless("attention_bias", false, false);
@@ -347,30 +319,37 @@ Model read_nemotron_h(HuggingFaceConfig& config) {
   return m;
 }
 
+Model read_olmo2(HuggingFaceConfig& config, std::string_view) {
+  Model m = read_sizes(config);
+  m.qk_norm = QkNorm::all_heads;
+  m.norm_placement = NormPlacement::after;
+  m.attention_bias = m.attention_output_bias = config.boolean("attention_bias", false);
+  return m;
+}
+
 }  // namespace
 
-std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::string_view family) {
-  if (family == "mixtral") return read_mixtral(config);
-  if (family == "qwen2_moe" || family == "qwen3" || family == "qwen3_moe") return read_qwen(config, family);
-  if (family == "deepseek_v2" || family == "deepseek_v3") return read_deepseek(config, family);
-  if (family == "llama4_text") return read_llama4(config);
-  if (family == "gpt_oss") return read_gpt_oss(config);
-  if (family == "bloom") return read_bloom(config);
-  if (family == "opt") return read_opt(config);
-  if (family == "gpt_neox") return read_gpt_neox(config);
-  if (family == "gptj") return read_gptj(config);
-  if (family == "falcon") return read_falcon(config);
-  if (family == "nemotron_h") return read_nemotron_h(config);
-  if (family == "mpt") return read_mpt(config);
-  if (family == "gemma" || family == "gemma2" || family == "gemma3_text") return read_gemma(config, family);
-  if (family == "olmo2") {
-    Model m = read_sizes(config);
-    m.qk_norm = QkNorm::all_heads;
-    m.norm_placement = NormPlacement::after;
-    m.attention_bias = m.attention_output_bias = config.fields().boolean("attention_bias", false);
-    return m;
-  }
-  return std::nullopt;
+std::span<const HuggingFaceFamily> other_families() {
+  static constexpr HuggingFaceFamily kFamilies[] = {{"mixtral", read_mixtral, true},
+                                                    {"qwen2_moe", read_qwen, true},
+                                                    {"qwen3", read_qwen, true},
+                                                    {"qwen3_moe", read_qwen, true},
+                                                    {"deepseek_v2", read_deepseek},
+                                                    {"deepseek_v3", read_deepseek},
+                                                    {"llama4_text", read_llama4, true},
+                                                    {"gpt_oss", read_gpt_oss, true},
+                                                    {"gemma", read_gemma, true},
+                                                    {"gemma2", read_gemma, true},
+                                                    {"gemma3_text", read_gemma, true},
+                                                    {"olmo2", read_olmo2, true},
+                                                    {"bloom", read_bloom},
+                                                    {"mpt", read_mpt},
+                                                    {"opt", read_opt},
+                                                    {"gpt_neox", read_gpt_neox, true},
+                                                    {"gptj", read_gptj},
+                                                    {"falcon", read_falcon, true},
+                                                    {"nemotron_h", read_nemotron_h}};
+  return kFamilies;
 }
 
 }  // namespace sim

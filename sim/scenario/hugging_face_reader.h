@@ -1,9 +1,12 @@
 // Reading of config.json, shared by the readers of its families. Included by .cpp files only.
 #pragma once
-#include <optional>
+#include <algorithm>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "sim/format.h"
 #include "sim/json_object.h"
 #include "sim/scenario/model.h"
 
@@ -11,48 +14,58 @@ namespace sim {
 
 // A config.json has dozens of fields that do not bear on shapes; those that would change the mathematics and
 // are not supported are refused by name.
-class HuggingFaceConfig {
+class HuggingFaceConfig : public JsonObject {
  public:
-  HuggingFaceConfig(const Json& json, const std::string& file) : object_(json, file) {}
-
-  JsonObject& fields() { return object_; }
+  using JsonObject::JsonObject;
 
   // Whole numbers of at least 1, which is what every size is.
   std::int64_t size(std::string_view key) {
-    const std::int64_t value = object_.integer(key);
-    if (value < 1) object_.fail(key, "must be at least 1, but is " + std::to_string(value));
+    const std::int64_t value = integer(key);
+    if (value < 1) fail(key, "must be at least 1, but is " + std::to_string(value));
     return value;
   }
   std::int64_t size(std::string_view key, std::int64_t otherwise) {
-    return object_.has_value(key) ? size(key) : otherwise;
+    return has_value(key) ? size(key) : otherwise;
   }
   double positive(std::string_view key) {
-    const double value = object_.number(key);
-    if (!(value > 0)) object_.fail(key, "must be a number above 0");
+    const double value = number(key);
+    if (!(value > 0)) fail(key, "must be a number above 0");
     return value;
   }
 
   void refuse_unless(std::string_view key, bool expected, bool otherwise) {
-    if (object_.has_value(key) ? object_.boolean(key) == expected : otherwise == expected) return;
-    object_.fail(
-        key, std::string("must be ") + (expected ? "true" : "false") + ": no plan is made for it otherwise");
+    if (has_value(key) ? boolean(key) == expected : otherwise == expected) return;
+    fail(key, std::string("must be ") + (expected ? "true" : "false") + ": no plan is made for it otherwise");
   }
 
- private:
-  JsonObject object_;
+  // One of these words; the first, or `usual`, where it says none.
+  std::string one_of(std::string_view key, std::initializer_list<std::string_view> words,
+                     std::string_view usual = {}) {
+    const std::string word = text(key, std::string(usual.empty() ? *words.begin() : usual));
+    if (std::ranges::find(words, word) == words.end())
+      fail(key, "must be " + listed({words.begin(), words.size()}) + ", but is \"" + word + "\"");
+    return word;
+  }
 };
 
 // What a head has of the hidden size, which the heads must divide.
 std::int64_t heads_share(HuggingFaceConfig& config, std::string_view hidden_key, std::int64_t hidden,
                          std::int64_t heads);
 
-// Sizes that Llama and most later families share, by its names.
-Model read_sizes(HuggingFaceConfig& config);
+// Sizes that Llama and most later families share, by its names; two of them some call otherwise.
+Model read_sizes(HuggingFaceConfig& config, std::string_view norm_eps = "rms_norm_eps",
+                 std::string_view head_dim = "head_dim");
 
-// Families that do not lie as Llama's do. Empty where the family is none of these.
-std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::string_view family);
-inline constexpr std::string_view kPredictedFamilies =
-    "mixtral, qwen2_moe, qwen3, qwen3_moe, deepseek_v2, deepseek_v3, llama4, gpt_oss, gemma, gemma3_text, "
-    "olmo2, bloom, mpt, opt, gpt_neox, gptj, falcon, nemotron_h";
+// Layers with windows, unless these mask nothing.
+void read_window(HuggingFaceConfig& config, Model& m);
+
+// A family of models, by its model_type.
+struct HuggingFaceFamily {
+  std::string_view name;
+  Model (*read)(HuggingFaceConfig& config, std::string_view name);
+  bool rotates = false;  // by rotary embeddings of which files say what Llama's do
+};
+// Those that do not lie as Llama's do.
+std::span<const HuggingFaceFamily> other_families();
 
 }  // namespace sim

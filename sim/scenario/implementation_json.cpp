@@ -1,5 +1,4 @@
 #include "sim/scenario/fields_json.h"
-#include "sim/scenario/listed_fields.h"
 #include "sim/scenario/memory_profile_json.h"
 #include "sim/scenario/scenario_json.h"
 
@@ -39,7 +38,7 @@ void fields(auto& v, Like<HostProfile> auto& p) {
 void fields(auto& v, Like<DataParallelProfile> auto& p) {
   using P = DataParallelProfile;
   named<&P::overlaps_reduction, &P::overlaps_sharded_reduction, &P::overlaps_gather, &P::reduces_whole>(v, p);
-  v.word("reduction_dtype", p.reduction_dtype, "fp32, bf16, fp16, fp8");
+  v.one_of("reduction_dtype", p.reduction_dtype, words("fp32", "bf16", "fp16", "fp8"));
   named<&P::bucket_mib, &P::gather_copy_passes, &P::reduction_copy_passes, &P::gather_part, &P::gathers_fp8>(
       v, p);
 }
@@ -102,7 +101,8 @@ void fields(auto& v, Like<Implementation> auto& p) {
 Implementation implementation_from(JsonObject object, const std::string& name) {
   Implementation i;
   i.name = object.text("name", name);
-  read_fields(object, i);
+  FieldReader of_table(object, kAnyNumbers);
+  table_fields(of_table, i);
   FieldReader reader(object, kNotNegative);
   fields(reader, i);
   if (object.has_value("serving")) {
@@ -116,8 +116,8 @@ Implementation implementation_from(JsonObject object, const std::string& name) {
 
 Json json_of(const Implementation& i) {
   Json json{{"name", i.name}};
-  write_fields(json, i);
   FieldWriter writer(json);
+  table_fields(writer, i);
   fields(writer, i);
   writer("serving", i.serving);
   json["source"] = i.source;

@@ -11,16 +11,19 @@
 //
 // Lists are in namespace sim, so that structs inside of structs are found. Included by .cpp files only.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "sim/enum_names.h"
+#include "sim/format.h"
 #include "sim/json_object.h"
 
 namespace sim {
@@ -67,15 +70,24 @@ class FieldReader {
   void unless_zero(std::string_view key, T& x) {  // not written where it is 0 or empty
     (*this)(key, x);
   }
-  // An enumerator of which some are meant, that `words` lists for the message.
+  // An enumerator that is one of these words.
   template <class Enum>
-  void word(std::string_view key, Enum& x, std::string_view words) {
-    if (object_.has(key)) needed_word(key, x, words);
+  requires std::is_enum_v<Enum>
+  void one_of(std::string_view key, Enum& x, std::span<const std::string_view> words) {
+    if (!object_.has(key)) return;
+    const std::string text = object_.text(key);
+    const std::optional<Enum> found = from_name<Enum>(text);
+    if (!found || std::ranges::find(words, name(*found)) == words.end())
+      object_.fail(key, "must be " + listed(words) + ", but is \"" + excerpt(text) + "\"");
+    x = *found;
   }
   template <class Enum>
-  void word(std::string_view key, std::optional<Enum>& x, std::string_view words) {
-    if (object_.has_value(key)) needed_word(key, x.emplace(), words);
+  requires std::is_enum_v<Enum>
+  void one_of(std::string_view key, std::optional<Enum>& x, std::span<const std::string_view> words) {
+    if (object_.has(key)) x.reset();
+    if (object_.has_value(key)) one_of(key, x.emplace(), words);
   }
+  // `words` lists for the message those that are meant.
   template <class Enum>
   void needed_word(std::string_view key, Enum& x, std::string_view words) {
     x = object_.word<Enum>(key, words);
@@ -128,6 +140,9 @@ class FieldReader {
       if (!more) object_.fail(key, "must be whole numbers above 0, increasing");
       x.push_back(value.get<std::int64_t>());
     }
+  }
+  void operator()(std::string_view key, std::vector<std::string>& x) {
+    if (object_.has(key)) x = object_.texts(key);
   }
   template <class Value>
   void operator()(std::string_view key, std::map<std::string, Value>& x) {
@@ -184,7 +199,11 @@ class FieldWriter {
     if (x != T{}) (*this)(key, x);
   }
   template <class T>
-  void word(std::string_view key, const T& x, std::string_view) {
+  requires std::is_enum_v<T>
+  void one_of(std::string_view key, const T& x, std::span<const std::string_view>) { (*this)(key, x); }
+  template <class T>
+  requires std::is_enum_v<T>
+  void one_of(std::string_view key, const std::optional<T>& x, std::span<const std::string_view>) {
     (*this)(key, x);
   }
   template <class T>
@@ -204,6 +223,7 @@ class FieldWriter {
     put_quantity(json_, key, x.value, unit_suffixes::short_time);
   }
   void operator()(std::string_view key, const std::vector<std::int64_t>& x) { json_[key] = x; }
+  void operator()(std::string_view key, const std::vector<std::string>& x) { json_[key] = x; }
   template <class Value>
   void operator()(std::string_view key, const std::map<std::string, Value>& x) {
     json_[key] = Json(x);
@@ -249,6 +269,16 @@ Struct struct_from(JsonObject& object, const LegalNumbers& legal) {
   Struct x{};
   FieldReader reader(object, legal);
   fields(reader, x);
+  return x;
+}
+
+// Of a whole file.
+template <class Struct>
+Struct struct_from_text(std::string_view text, const std::string& file, const LegalNumbers& legal) {
+  const Json json = parse_json(text, file);
+  JsonObject object(json, file);
+  const Struct x = struct_from<Struct>(object, legal);
+  object.finish();
   return x;
 }
 

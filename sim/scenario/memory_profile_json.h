@@ -1,5 +1,6 @@
 // What a memory profile holds, under the names of its file. Included by .cpp files only.
 #pragma once
+#include "sim/scenario/fields.h"
 #include "sim/scenario/listed_fields.h"
 #include "sim/scenario/memory_profile.h"
 
@@ -20,13 +21,13 @@ void fields(auto& v, Like<SavedActivations> auto& s) {
 
 void fields(auto& v, Like<MemoryProfile> auto& p) {
   using P = MemoryProfile;
-  constexpr std::string_view kDtypes = "fp32, bf16, fp16";
+  constexpr auto kTypes = words("fp32", "bf16", "fp16");
   v("tensors", p.tensors);
   v("saved_bytes_per_token", p.saved);
   v("saved_bytes_per_token_selective", p.saved_selective);
-  v.word("logits_dtype", p.logits_dtype, kDtypes);
+  v.one_of("logits_dtype", p.logits_dtype, kTypes);
   v("weight_gradient", p.weight_gradient);
-  v.word("shard_dtype", p.shard_dtype, kDtypes);
+  v.one_of("shard_dtype", p.shard_dtype, kTypes);
   v("lazy_optimizer", p.lazy_optimizer);
   unless_zero<&P::gradient_copy_bytes, &P::bucket_bytes, &P::reduction_copy_bytes, &P::step_fp16_bytes,
               &P::step_fp32_bytes, &P::whole_in_pipelines>(v, p);

@@ -1,23 +1,18 @@
 #include "sim/scenario/model.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <utility>
 
 namespace sim {
 
 std::optional<LayerSort> layer_sort_from_letter(char letter) {
-  switch (letter) {
-    case 'M':
-      return LayerSort::state_space;
-    case '*':
-      return LayerSort::attention;
-    case '-':
-      return LayerSort::feed_forward;
-    case 'E':
-      return LayerSort::experts;
-    default:
-      return std::nullopt;
-  }
+  using enum LayerSort;
+  constexpr std::array<std::pair<char, LayerSort>, 4> kLetters{
+      {{'M', state_space}, {'*', attention}, {'-', feed_forward}, {'E', experts}}};
+  const auto found = std::ranges::find(kLetters, letter, &std::pair<char, LayerSort>::first);
+  return found == kLetters.end() ? std::nullopt : std::optional(found->second);
 }
 
 LayerSort Model::sort_of_layer(std::int64_t layer) const {
@@ -38,21 +33,9 @@ std::int64_t Model::dense_layers() const {
   return is_hybrid() ? layers_of(LayerSort::feed_forward) : num_hidden_layers - expert_layers();
 }
 
-std::int64_t Model::expert_layers() const {
+std::int64_t Model::count_layers(bool (Model::*is_of_kind)(std::int64_t layer) const) const {
   std::int64_t n = 0;
-  for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += is_expert_layer(l);
-  return n;
-}
-
-std::int64_t Model::chunk_layers() const {
-  std::int64_t n = 0;
-  for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += is_chunk_layer(l);
-  return n;
-}
-
-std::int64_t Model::window_layers() const {
-  std::int64_t n = 0;
-  for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += is_window_layer(l);
+  for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += (this->*is_of_kind)(l);
   return n;
 }
 

@@ -228,9 +228,10 @@ struct Model {
   // Layers of a kind among the first num_hidden_layers; dense_layers: with a feed-forward network of their
   // own.
   std::int64_t dense_layers() const;
-  std::int64_t expert_layers() const;
-  std::int64_t window_layers() const;
-  std::int64_t chunk_layers() const;
+  std::int64_t expert_layers() const { return count_layers(&Model::is_expert_layer); }
+  std::int64_t window_layers() const { return count_layers(&Model::is_window_layer); }
+  std::int64_t chunk_layers() const { return count_layers(&Model::is_chunk_layer); }
+  std::int64_t count_layers(bool (Model::*is_of_kind)(std::int64_t layer) const) const;
 
   // Width of all heads: of queries, of the values that attention returns, of keys (or values) alone.
   std::int64_t query_size() const { return num_attention_heads * head_dim; }

@@ -1,12 +1,12 @@
 #include "sim/scenario/preset.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <iterator>
 #include <system_error>
 
+#include "sim/enum_array.h"
 #include "sim/file_text.h"
 #include "sim/scenario/scenario_json.h"
 
@@ -18,9 +18,9 @@ namespace fs = std::filesystem;
 constexpr int kDeepestExtension = 8;  // presets that extend presets; more is a circle
 
 std::string_view folder(PresetKind kind) {
-  constexpr std::array<std::string_view, words_of<PresetKind>().size()> kFolders{
-      "models", "hardware", "implementations", "workloads", "scenarios", "series"};
-  return kFolders[static_cast<std::size_t>(kind)];
+  constexpr EnumArray<PresetKind, std::string_view> kFolders{"models",    "hardware",  "implementations",
+                                                             "workloads", "scenarios", "series"};
+  return kFolders[kind];
 }
 
 // What a name is sorted by: "qwen2.5-1.5b" is the family "qwen2.5-" and the size 1.5e9, so that 124m comes
@@ -29,11 +29,7 @@ struct SortKey {
   std::string family;
   double size = 0;
   std::string name;
-  bool operator<(const SortKey& o) const {
-    if (family != o.family) return family < o.family;
-    if (size != o.size) return size < o.size;
-    return name < o.name;
-  }
+  auto operator<=>(const SortKey&) const = default;
 };
 
 SortKey sort_key(const std::string& name) {
@@ -136,10 +132,14 @@ Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   return base;
 }
 
-template <class Part>
-Part load(PresetKind kind, std::string_view name, Part (*read)(JsonObject, const std::string&)) {
+template <class Read>
+auto load(PresetKind kind, std::string_view name, Read read) {
   const PresetFile preset = open_preset(kind, name);
-  return read(JsonObject(preset.json, preset.file), fs::path(preset.file).stem().string());
+  const JsonObject object(preset.json, preset.file);
+  if constexpr (std::is_invocable_v<Read, JsonObject>)
+    return read(object);
+  else
+    return read(object, fs::path(preset.file).stem().string());
 }
 
 }  // namespace
@@ -265,18 +265,15 @@ Implementation load_implementation_preset(std::string_view name) {
 }
 
 Workload load_workload_preset(std::string_view name) {
-  const PresetFile preset = open_preset(PresetKind::workload, name);
-  return workload_from(JsonObject(preset.json, preset.file));
+  return load(PresetKind::workload, name, workload_from);
 }
 
 Scenario load_scenario_preset(std::string_view name) {
-  const PresetFile preset = open_preset(PresetKind::scenario, name);
-  return scenario_from(JsonObject(preset.json, preset.file));
+  return load(PresetKind::scenario, name, scenario_from);
 }
 
 SeriesSet load_series_preset(std::string_view name) {
-  const PresetFile preset = open_preset(PresetKind::series, name);
-  return series_from(JsonObject(preset.json, preset.file));
+  return load(PresetKind::series, name, series_from);
 }
 
 }  // namespace sim

@@ -2,7 +2,6 @@
 
 #include "sim/scenario/expert_division.h"
 #include "sim/scenario/fields_json.h"
-#include "sim/scenario/listed_fields.h"
 
 namespace sim {
 namespace {
@@ -67,9 +66,10 @@ void fields(auto& v, Like<Model> auto& m) {
   fields(v, m.state_space);
   v("hybrid_override_pattern", m.hybrid_override_pattern);
   v("source", m.source);
-  v.word("expert_weights_dtype", m.moe.weights_dtype, listed(stored_types()));
+  v.one_of("expert_weights_dtype", m.moe.weights_dtype, kStoredTypes);
   v.unless_zero("expert_weights_group", m.moe.weights_group);
   if (v.kReads || m.norm == Norm::layernorm) v("norm_parameters", m.norm_parameters);
+  table_fields(v, m);
 }
 
 Model model_from(JsonObject object, const std::string& name) {
@@ -86,7 +86,6 @@ Model model_from(JsonObject object, const std::string& name) {
     else
       object.fail("head_dim", "is missing, and num_attention_heads does not divide hidden_size");
   }
-  read_fields(object, m);
   object.finish();
   return m;
 }
@@ -94,12 +93,12 @@ Model model_from(JsonObject object, const std::string& name) {
 Json json_of(const Model& m) {
   Json json{{"name", m.name}};
   json.update(FieldWriter::object_of(m));
-  write_fields(json, m);
   return json;
 }
 
 void fields(auto& v, Like<Hardware> auto& h) {
   using P = Hardware;
+  table_fields(v, h);
   named<&P::memory, &P::memory_bandwidth, &P::last_level_cache, &P::launch, &P::node_link, &P::network_link,
         &P::node_latency, &P::network_latency, &P::network_step, &P::host_link, &P::host_memory_bandwidth,
         &P::source>(v, h);
@@ -111,7 +110,6 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
   h.display_name = object.text("display_name", h.name);
   for (const DType t : kDtypes)
     if (const auto rate = object.quantity(sim::name(t), unit_suffixes::rate)) h.peak[t] = {*rate};
-  read_fields(object, h);
   object.finish();
   return h;
 }
@@ -119,36 +117,36 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
 Json json_of(const Hardware& h) {
   Json json{{"name", h.name}, {"display_name", h.display_name}};
   for (const auto& [dtype, rate] : h.peak) put_quantity(json, name(dtype), rate.value, unit_suffixes::rate);
-  write_fields(json, h);
   json.update(FieldWriter::object_of(h));
   return json;
 }
 
+void fields(auto& v, Like<Workload> auto& w) {
+  table_fields(v, w);
+}
+void fields(auto& v, Like<Strategy> auto& s) {
+  table_fields(v, s);
+}
+
 Workload workload_from(JsonObject object) {
-  Workload w;
-  read_fields(object, w);
+  Workload w = struct_from<Workload>(object, kAnyNumbers);
   object.text("source", "");  // a preset says what it is modelled on; a workload does not keep it
   object.finish();
   return w;
 }
 
 Json json_of(const Workload& w) {
-  Json json;
-  write_fields(json, w);
-  return json;
+  return FieldWriter::object_of(w);
 }
 
 Strategy strategy_from(JsonObject object) {
-  Strategy s;
-  read_fields(object, s);
+  Strategy s = struct_from<Strategy>(object, kAnyNumbers);
   object.finish();
   return s;
 }
 
 Json json_of(const Strategy& s) {
-  Json json;
-  write_fields(json, s);
-  return json;
+  return FieldWriter::object_of(s);
 }
 
 Scenario scenario_from(JsonObject object) {

@@ -109,6 +109,28 @@ TEST_CASE("of a pipeline, text and Markdown tell each operation once, as the mea
   CHECK(as("text").out.find("one rank, the mean of 4 stages") != std::string::npos);
 }
 
+TEST_CASE("shares of operations are of the step, as those of its parts are") {
+  const std::vector<std::string> of_stages = {"--pp", "4", "--global-batch", "8", "--micro-batch", "1"};
+  const auto as = [&](const char* format) {
+    std::vector<std::string> more = of_stages;
+    more.insert(more.end(), {"--format", format});
+    return predict_with(more);
+  };
+  const sim::StepParts parts = sim::step_parts(report_of(json_of(as("json"))));
+  double compute = 0, bubble = 0, rounding = 0;  // hundredths
+  for (const std::string& line : lines_of(as("md").out)) {
+    const std::size_t end = line.find(" % |");  // no column but the shares' has percents
+    if (end == std::string::npos) continue;
+    const double share = std::stod(line.substr(line.rfind('|', end) + 1));
+    if (line.find("| compute |") != std::string::npos) compute += share;
+    if (line.find("| bubble |") != std::string::npos) bubble += share;
+    rounding += 0.06;
+  }
+  CHECK(bubble > 5);
+  CHECK(bubble <= 100 * parts.share(sim::StepPart::bubble) + rounding);
+  CHECK(compute == Approx(100 * parts.share(sim::StepPart::compute)).margin(rounding));
+}
+
 TEST_CASE("a micro-batch alone is the global batch too") {
   const sim::Workload work =
       report_of(json_of(predict_with({"--micro-batch", "2", "--format", "json"}))).source.scenario.workload;

@@ -169,7 +169,7 @@ TEST_CASE("devices are data parallel over what the other degrees leave, what doe
 
 TEST_CASE("every schedule is one click away: with the chunks that it needs, or with the reason why not") {
   const sim::Scenario s = divided();
-  for (const std::string_view name : sim::schedule_names()) {
+  for (const std::string_view name : sim::kScheduleNames) {
     INFO(name);
     const ScheduleChoice choice = with_schedule(s, name);
     REQUIRE(choice.scenario.has_value() ==

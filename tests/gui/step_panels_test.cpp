@@ -122,7 +122,7 @@ TEST_CASE("another schedule is one click, and one undo step") {
   desktop.settle();
   const ImGuiWindow* body = body_of_maximised();
   REQUIRE(body);
-  const auto names = sim::schedule_names();
+  const auto& names = sim::kScheduleNames;
   const int interleaved =
       static_cast<int>(std::find(names.begin(), names.end(), "interleaved") - names.begin());
   ImGuiID id = ImHashStr("schedule", 0, body->ID);

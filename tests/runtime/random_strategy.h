@@ -72,7 +72,7 @@ inline sim::Scenario random_scenario(std::uint32_t seed) {
     if (strategy.context_parallel > 1) strategy.context_parallel_comm = kExchanges[random() % 3];
     strategy.zero_stage = strategy.data_parallel > 1 ? one_of({0, 1, 2, 3}) : 0;
     strategy.sequence_parallel = strategy.tensor_parallel > 1 && random() % 2 == 0;
-    const auto schedules = sim::schedule_names();
+    const auto& schedules = sim::kScheduleNames;
     if (strategy.pipeline_parallel > 1) {
       strategy.schedule = schedules[random() % schedules.size()];
       strategy.virtual_pipeline = one_of({1, 2});

@@ -474,7 +474,7 @@ TEST_CASE(
 TEST_CASE(
     "Every schedule's actions run on each stage in the plan's order, none is received before it is sent, and "
     "each rank touches the bytes that its plan says") {
-  const auto name = GENERATE_COPY(from_range(sim::schedule_names()));
+  const auto name = GENERATE_COPY(from_range(sim::kScheduleNames));
   std::size_t ran = 0;
   for (const int stages : {2, 4})
     for (const int chunks : {1, 2}) {

@@ -73,7 +73,7 @@ TEST_CASE(
   others.push_back(scenario);
   others.back().strategy.recompute = sim::Recompute::sqrt;
   // Every subset of the words.
-  const auto words = sim::recompute_words();
+  const auto& words = sim::kRecomputeWords;
   for (unsigned subset = 1; subset < 1u << words.size(); subset += 3) {
     others.push_back(scenario);
     others.back().strategy.recompute = sim::Recompute::operations;

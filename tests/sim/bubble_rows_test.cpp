@@ -1,4 +1,7 @@
 // Waiting for another stage is the pipeline's bubble: only what is on wires is booked as network.
+#include <algorithm>
+#include <map>
+
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/cost/static_batch.h"
@@ -75,6 +78,40 @@ TEST_CASE("on links without end sends keep their latency alone, and the bubble i
     CHECK(share_of(report, Bound::bubble) > 0.4 * closed);
     CHECK(share_of(report, Bound::bubble) < 1.2 * closed + network);
   }
+}
+
+TEST_CASE(
+    "operations of a part take the share of the step that the part has, and waiting at most its bubble's") {
+  int told = 0, waiting = 0;
+  for (unsigned seed = 0; seed < 120; ++seed) {
+    const Report report = predict(test::random_parallel_scenario(seed));
+    const StepParts parts = step_parts(report);
+    EnumArray<Bound, Seconds> rows{};
+    std::map<std::int32_t, Seconds> of_rank;
+    for (const Row& row : report.rows) {
+      of_rank[row.rank] += row.exposed.value_or(row.duration);
+      if (!row.exposed) rows[row.bound] += row.duration;
+    }
+    // Rows that overlap come to more than the step, and count in proportion.
+    const auto overlaps = [&](const auto& rank) {
+      return rank.second > report.step_time - report.waiting_for_slowest;
+    };
+    CHECK(parts.whole.value == Approx(report.step_time.value));
+    if (std::ranges::any_of(of_rank, overlaps)) continue;
+    ++told;
+    // As the table of operations has it: of the mean rank, over the step.
+    const auto share = [&](Bound bound) {
+      return rows[bound] / parts.whole / static_cast<double>(of_rank.size());
+    };
+    CAPTURE(seed);
+    CHECK(share(Bound::compute) == Approx(parts.share(StepPart::compute)));
+    CHECK(share(Bound::memory) == Approx(parts.share(StepPart::memory)));
+    CHECK(share(Bound::launch) == Approx(parts.share(StepPart::launch)));
+    CHECK(share(Bound::bubble) <= parts.share(StepPart::bubble) + 1e-9);
+    waiting += share(Bound::bubble) > 0;
+  }
+  CHECK(told > 20);
+  CHECK(waiting > 10);
 }
 
 TEST_CASE("a step that waits more than it does anything else says so, and files say it by a word") {

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "sim/format.h"
 #include "tests/sim/random_report.h"
 #include "tests/support/catch.h"
 
@@ -68,7 +69,7 @@ TEST_CASE("what one report's kernel did with another operation is compared with 
   measured.rows[1].fused_into = "up";
   for (const bool swapped : {false, true}) {
     const Comparison c = swapped ? sim::compare(measured, predicted) : sim::compare(predicted, measured);
-    CHECK(c.joined == 2);  // both, in one row
+    CHECK(c.joined == 2);                         // both, in one row
     CHECK((swapped ? c.only_b : c.only_a) == 1);  // of the other phase
     REQUIRE(c.rows.size() == 2);
     CHECK(c.rows[0].id == "up");
@@ -123,10 +124,12 @@ TEST_CASE("of several ranks the slowest is compared") {
 TEST_CASE("the text table lines up, names its units and prints both counts") {
   const std::string text = sim::to_text(small_comparison());
   INFO(text);
-  CHECK_THAT(text, contains("predicted us") && contains("measured us") && contains("measured/predicted"));
+  CHECK_THAT(text, contains("predicted µs") && contains("measured µs") && contains("measured/predicted"));
   CHECK_THAT(text, contains("1 operations joined, 1 only predicted, 1 only measured."));
   const auto lines = lines_of(text);
-  const std::size_t end = lines.at(0).find("measured us") + std::string("measured us").size();
+  const std::string_view header = lines.at(0);  // in which µ has two bytes
+  const std::size_t end =
+      sim::columns_of(header.substr(0, header.find("measured µs"))) + sim::columns_of("measured µs");
   for (std::size_t i = 2; i < 5; ++i) {
     CAPTURE(lines.at(i));
     CHECK(lines[i].at(end - 1) != ' ');

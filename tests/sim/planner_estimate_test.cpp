@@ -59,7 +59,7 @@ TEST_CASE("a step whose first micro-batch writes gradients is estimated as it is
     for (const int data_parallel : {1, 2})
       for (const int tensor_parallel : {1, 2})
         for (const int stages : {1, 2, 4})
-          for (const std::string_view name : schedule_names())
+          for (const std::string_view name : kScheduleNames)
             for (const int zero : {0, 1, 2, 3})
               for (const std::int64_t micro_batches : {1, 2, 8}) {
                 const std::string schedule(name);

@@ -147,7 +147,7 @@ TEST_CASE("a schedule with its groups of micro-batches repeated ends as slot by 
   RandomTimes random(7);
   int repeated = 0;
   for (int i = 0; i < 400; ++i) {
-    const std::string schedule(schedule_names()[static_cast<std::size_t>(i) % schedule_names().size()]);
+    const std::string schedule(kScheduleNames[static_cast<std::size_t>(i) % kScheduleNames.size()]);
     const std::int32_t stages = random.between(2, 6);
     const std::int32_t micro_batches = group_of(schedule, stages) * random.between(3, 24) +
                                        (random.one_in(3) ? random.between(1, stages) : 0);

@@ -218,7 +218,7 @@ TEST_CASE("no curve's rate is above what in-network reduction makes of the link"
   for (const std::string name : {"h100-sxm", "a100-sxm-80gb", "b200-sxm", "h200-sxm"}) {
     const Chip c = chip(name);
     for (const CollectiveCurve& curve : c.tables.gpu->collectives) {
-      INFO(name << ", " << curve.software << ", " << curve.ranks);
+      INFO(name << ", " << curve.fit.software << ", " << curve.ranks);
       CHECK(curve.bus.value <= 2 * c.hardware.node_link.value);
     }
   }

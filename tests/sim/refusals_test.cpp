@@ -24,7 +24,7 @@ TEST_CASE("a type is computed in where the datasheet has a rate for it, and is e
   s.model = load_model_preset("llama-3.2-1b");
   for (const std::string& hardware : preset_names(PresetKind::hardware)) {
     s.hardware = load_hardware_preset(hardware);
-    for (const std::string_view type : compute_types()) {
+    for (const std::string_view type : kComputeTypes) {
       CAPTURE(hardware, type);
       s.workload.dtype = *from_name<DType>(type);
       const std::string problem = problem_with(s, "workload.dtype");
@@ -32,7 +32,7 @@ TEST_CASE("a type is computed in where the datasheet has a rate for it, and is e
       if (problem.empty()) continue;
       CHECK(problem.find(hardware) != std::string::npos);
       const std::string said = problem.substr(problem.find("must be"));
-      for (const std::string_view other : compute_types())
+      for (const std::string_view other : kComputeTypes)
         CHECK((said.find(other) != std::string::npos) == s.hardware.peak.contains(*from_name<DType>(other)));
     }
   }

@@ -162,7 +162,7 @@ void draw_recompute(sim::Strategy& strategy, const Pick& pick) {
   strategy.recompute = static_cast<sim::Recompute>(pick(0, 4));
   if (strategy.recompute == sim::Recompute::full) strategy.recompute_interval = static_cast<int>(pick(1, 4));
   if (strategy.recompute == sim::Recompute::operations) {
-    const auto words = sim::recompute_words();
+    const auto& words = sim::kRecomputeWords;
     for (const std::string_view word : words)
       if (pick(0, 1) == 1) strategy.recompute_operations.emplace_back(word);
     if (strategy.recompute_operations.empty()) strategy.recompute_operations.emplace_back(words[0]);
@@ -272,7 +272,7 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   strategy.pipeline_parallel = static_cast<int>(pick(1, 4));
   strategy.context_parallel = std::max(1, static_cast<int>(pick(-2, 3)));
   if (strategy.pipeline_parallel > 1) {
-    const auto schedules = sim::schedule_names();
+    const auto& schedules = sim::kScheduleNames;
     strategy.schedule = schedules[static_cast<std::size_t>(pick(0, static_cast<int>(schedules.size()) - 1))];
   }
   if (strategy.schedule == "dualpipe") strategy.pipeline_parallel += strategy.pipeline_parallel % 2;

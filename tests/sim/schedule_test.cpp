@@ -22,7 +22,7 @@ struct Case {
 Case random_case(unsigned seed) {
   std::mt19937 random(seed);
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  const auto names = schedule_names();
+  const auto& names = kScheduleNames;
   Case c{std::string(names[seed % names.size()]), pick(2, 9), 1, pick(1, 40)};
   if (traits_of_schedule(c.name).chunks == Chunks::several) {
     c.chunks = pick(2, 4);
@@ -79,7 +79,7 @@ TEST_CASE("bubbles of equal stages are the closed forms of the papers") {
   const auto [forward, input, weight] =
       GENERATE(std::tuple{1.0, 1.0, 1.0}, std::tuple{1.0, 1.25, 0.75}, std::tuple{2.0, 3.0, 2.0});
   int compared = 0;
-  for (const std::string_view name : schedule_names())
+  for (const std::string_view name : kScheduleNames)
     for (const std::int32_t chunks : {1, 2, 4}) {
       if (!schedule_problems(name, stages, chunks, micro_batches).empty()) continue;
       const PassTimes whole{{forward}, {input}, {weight}};
@@ -111,7 +111,7 @@ TEST_CASE("stages hold as many micro-batches as the papers say") {
       CHECK(tests::most_in_flight(make_schedule("zb-h1", p, 1, m), s) <= std::min(m, p));
     }
   int compared = 0;
-  for (const std::string_view name : schedule_names())
+  for (const std::string_view name : kScheduleNames)
     for (const auto& [p, v, m] : {std::tuple{4, 1, 8}, std::tuple{8, 1, 32}, std::tuple{8, 2, 16},
                                   std::tuple{8, 4, 32}, std::tuple{4, 2, 12}, std::tuple{8, 1, 4}}) {
       if (!schedule_problems(name, p, v, m).empty()) continue;
@@ -128,7 +128,7 @@ TEST_CASE("stages hold as many micro-batches as the papers say") {
 }
 
 TEST_CASE("a piece lies where a schedule says, on the way there and back") {
-  for (const std::string_view name : schedule_names()) {
+  for (const std::string_view name : kScheduleNames) {
     const std::int32_t p = 6,
                        v = traits_of_schedule(name).chunks >= Chunks::several && name != kPlainSchedule ? 2
                                                                                                         : 1,

@@ -84,7 +84,7 @@ void draw_controls(const Context& context) {
   std::vector<ScheduleChoice> choices;
   std::vector<std::string_view> names;
   std::vector<std::string> refusals;
-  for (const std::string_view name : sim::schedule_names()) {
+  for (const std::string_view name : sim::kScheduleNames) {
     names.push_back(name);
     choices.push_back(with_schedule(context.scenario, name));
     refusals.push_back(choices.back().scenario ? "" : choices.back().refusal);
@@ -114,21 +114,18 @@ void draw_controls(const Context& context) {
 }
 
 void draw_bubble(const Context& context, const StepView& step) {
-  if (!step.bubble || step.stages < 2) return;
+  if (step.slots.empty() || step.stages < 2) return;
   const Look& look = context.look;
   const Palette& c = look.color();
+  const sim::StepParts parts = sim::step_parts(*context.prediction.report);
   text(look, TextRole::title, c.text,
-       "Bubble " +
-           sim::format_percent(sim::step_parts(*context.prediction.report).share(sim::StepPart::bubble)) +
-           " of the step");
+       "Bubble " + sim::format_percent(parts.share(sim::StepPart::bubble)) + " of the step");
   ImGui::SameLine(0, look.px(10));
-  const std::string closed = step.bubble->closed_form
+  const std::string closed = step.closed_form_bubble
                                  ? "by the closed form, equal stages and free transfers, " +
-                                       sim::format_percent(*step.bubble->closed_form)
+                                       sim::format_percent(*step.closed_form_bubble / parts.whole)
                                  : "no closed form is known for this schedule";
-  text_fitted(look, TextRole::caption, c.dim,
-              sim::format_percent(step.bubble->share) + " of the time until the last pass; " + closed,
-              ImGui::GetContentRegionAvail().x);
+  text_fitted(look, TextRole::caption, c.dim, closed, ImGui::GetContentRegionAvail().x);
 }
 
 class Gantt {
