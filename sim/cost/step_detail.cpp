@@ -130,11 +130,6 @@ std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
   return slots;
 }
 
-std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
-                                            const Calibration* calibration) {
-  return slots_of(plan, price_plan(plan, hardware, calibration));
-}
-
 std::optional<Seconds> closed_form_bubble(std::span<const TimelineSlot> timeline, std::string_view schedule) {
   int stages = 0, chunks = 0, micro_batches = 0;
   PassTimes mean;

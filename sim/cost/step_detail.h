@@ -30,10 +30,6 @@ struct RanOperation {
 };
 OperationTimeline operations_of(const Plan& plan, std::size_t program, std::span<const RanOperation> times);
 
-// By stage, then time; slots of a stage do not overlap.
-std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
-                                            const Calibration* calibration = nullptr);
-
 // How long a stage would wait for others with equal stages and no time for transfers, from the mean time of a
 // timeline's passes (plan/schedule_closed_forms.h); empty where no closed form is known, and without passes.
 std::optional<Seconds> closed_form_bubble(std::span<const TimelineSlot> timeline, std::string_view schedule);
@@ -51,7 +47,7 @@ struct MessageTraffic {
 
 // A training step as it goes, for whoever draws it.
 struct StepDetail {
-  std::vector<TimelineSlot> slots;                   // pipeline_timeline()
+  std::vector<TimelineSlot> slots;                   // by stage, then time; those of a stage do not overlap
   std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over a step but the first
   std::vector<MemoryTimePoint> first_step;  // of the fullest stage: what is made once is not there yet
   std::vector<MessageTraffic> traffic;      // by stage, in the order of the plan's blocks

@@ -135,7 +135,6 @@ struct StateSpace {
   std::int64_t projection_size() const { return inner_size() + conv_size() + mamba_num_heads; }
   // Numbers that generation keeps of a sequence for each layer.
   std::int64_t state_size() const { return inner_size() * ssm_state_size; }
-  std::int64_t history_size() const { return (conv_kernel - 1) * conv_size(); }
 };
 
 // What a layer consists of. All but `whole` are one block behind one norm, as hybrid models have them.

@@ -12,15 +12,6 @@ void require_positive(const char* what, std::int64_t value) {
   if (value < 1) throw std::invalid_argument(std::string(what) + " must be above 0");
 }
 
-// What stands in a block of a shared prefix, and in all blocks before it (splitmix64).
-std::uint64_t content_of(std::int64_t prefix, std::int64_t block) {
-  std::uint64_t x =
-      static_cast<std::uint64_t>(prefix) * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(block);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerLimits& limits)
@@ -77,55 +68,10 @@ void Scheduler::preempt_last() {
   Sequence& s = at(victim);
   ++preemptions_;
   step_.preempted = true;
-  if (limits_.preemption == Preemption::swap && !reading(s)) {
-    s.swapped_blocks = static_cast<std::int64_t>(s.blocks.size());
-    step_.swapped_out += s.swapped_blocks;
-    swapped_.push_front(victim);
-  } else {
-    s.to_read = s.request.prompt + s.generated;
-    s.cached = 0;
-    waiting_.push_front(victim);
-  }
+  s.to_read = s.request.prompt + s.generated;
+  s.cached = 0;
+  waiting_.push_front(victim);
   drop_blocks(s);
-}
-
-// Known blocks need not be read again; a token at least is, for its logits.
-Scheduler::KnownPrefix Scheduler::known_prefix(const Sequence& s) const {
-  KnownPrefix known;
-  if (!limits_.prefix_cache || s.request.prefix < 0) return known;
-  const std::int64_t shared = std::min(s.request.prefix_tokens, s.to_read - 1) / limits_.block_tokens;
-  for (; known.blocks < shared; ++known.blocks) {
-    const auto block = pool_.find(content_of(s.request.prefix, known.blocks));
-    if (!block) break;
-    if (pool_.users(*block) == 0) ++known.idle;
-  }
-  return known;
-}
-
-void Scheduler::take_prefix(Sequence& s, std::int64_t blocks) {
-  for (std::int64_t i = 0; i < blocks; ++i) s.blocks.push_back(*pool_.share(content_of(s.request.prefix, i)));
-  s.cached = blocks * limits_.block_tokens;
-  prefix_hits_ += s.cached;
-}
-
-void Scheduler::publish_prefix(const Sequence& s) {
-  if (!limits_.prefix_cache || s.request.prefix < 0) return;
-  const std::int64_t shared =
-      std::min({s.request.prefix_tokens, s.request.prompt, s.cached}) / limits_.block_tokens;
-  for (std::int64_t i = 0; i < shared; ++i)
-    pool_.publish(s.blocks[static_cast<std::size_t>(i)], content_of(s.request.prefix, i));
-}
-
-bool Scheduler::bring_back() {
-  while (!swapped_.empty() && running() < limits_.max_sequences) {
-    const RequestIndex request = swapped_.front();
-    Sequence& s = at(request);
-    if (!grow(request, s.cached + 1)) return false;
-    step_.swapped_in += s.swapped_blocks;
-    swapped_.pop_front();
-    running_.push_back(request);
-  }
-  return swapped_.empty();
 }
 
 // The first that waits begins, if there is room for it.
@@ -133,15 +79,11 @@ bool Scheduler::admit(std::int64_t& budget) {
   if (waiting_.empty() || running() >= limits_.max_sequences || budget <= 0) return false;
   const RequestIndex request = waiting_.front();
   Sequence& s = at(request);
-  const KnownPrefix known = known_prefix(s);
-  const std::int64_t unread = s.to_read - known.blocks * limits_.block_tokens;
   // What was preempted may be longer than a step: it is read in parts whatever the rule.
   const bool cut = limits_.chunks_prompts || s.generated > 0;
-  if (!cut && unread > budget) return false;
+  if (!cut && s.to_read > budget) return false;
   const std::int64_t kept = limits_.reserves_output ? s.request.prompt + s.request.output : s.to_read + 1;
-  if (blocks_for(kept) - known.blocks > pool_.free_blocks() - known.idle) return false;
-  take_prefix(s, known.blocks);
-  grow(request, kept);
+  if (!grow(request, kept)) return false;
   waiting_.pop_front();
   running_.push_back(request);
   return true;
@@ -157,7 +99,6 @@ void Scheduler::read_prompts(std::int64_t& budget) {
   };
   for (const RequestIndex request : running_)
     if (reading(at(request))) read(request);
-  if (!bring_back()) return;  // those that had to make room come before new ones
   while (admit(budget)) read(running_.back());
 }
 
@@ -194,7 +135,6 @@ const Scheduler::Step& Scheduler::next() {
       if (step_.prompts.empty()) decode_all(budget);
       break;
   }
-  if (step_.empty()) decode_all(budget);  // those that were just brought back
   return step_;
 }
 
@@ -202,7 +142,7 @@ std::int64_t Scheduler::steps_alike() const {
   // Somebody who joined with a prompt that is read decodes from the next step on.
   if (step_.decodes.size() != running_.size()) return 1;
   // What was freed by a preemption may let somebody join the next step.
-  if (!step_.prompts.empty() || step_.preempted || step_.swapped_in > 0) return 1;
+  if (!step_.prompts.empty() || step_.preempted) return 1;
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
   for (const RequestIndex r : step_.decodes) steps = std::min(steps, at(r).request.output - at(r).generated);
   if (step_.decodes.empty()) return 1;
@@ -230,7 +170,6 @@ const std::vector<RequestIndex>& Scheduler::complete(std::int64_t times) {
     Sequence& s = at(part.request);
     s.cached = part.context;
     if (!part.ends) continue;
-    publish_prefix(s);
     if (++s.generated >= s.request.output) ended_.push_back(part.request);
   }
   for (const RequestIndex request : ended_) drop_blocks(at(request));

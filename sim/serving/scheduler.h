@@ -11,8 +11,6 @@
 
 namespace sim {
 
-enum class Preemption { recompute, swap };  // what becomes of the cache of a sequence that must make room
-
 struct SchedulerLimits {
   Batching batching = Batching::mixed;  // static_batch: nobody joins before all have ended
   bool chunks_prompts = false;          // a prompt may be read over several steps
@@ -21,14 +19,10 @@ struct SchedulerLimits {
   std::int64_t max_tokens = 8192;       // of a step
   std::int64_t block_tokens = 16;       // of a block of the KV cache
   std::int64_t blocks = 0;
-  Preemption preemption = Preemption::recompute;
-  bool prefix_cache = false;
 };
 
 struct ServedRequest {
   std::int64_t prompt = 0, output = 1;  // tokens; output of at least one
-  // Requests of one prefix begin with the same `prefix_tokens` tokens. -1: with nobody's.
-  std::int64_t prefix = -1, prefix_tokens = 0;
 };
 
 using RequestIndex = std::int32_t;  // in the order of submit()
@@ -52,8 +46,7 @@ class Scheduler {
     std::vector<RequestIndex> decodes;
     std::int64_t decode_context = 0;  // sum over these, the new tokens included
     std::vector<PromptPart> prompts;
-    bool preempted = false;                        // somebody had to make room
-    std::int64_t swapped_out = 0, swapped_in = 0;  // blocks that moved to and from the host's memory
+    bool preempted = false;  // somebody had to make room, and will be read again
     bool empty() const { return decodes.empty() && prompts.empty(); }
   };
   // What to do next; empty when there is nothing to do. complete() must be called before the next.
@@ -64,13 +57,11 @@ class Scheduler {
   // The step was done so many times (at most steps_alike()). Returns who has all tokens.
   const std::vector<RequestIndex>& complete(std::int64_t times = 1);
 
-  bool idle() const { return waiting_.empty() && running_.empty() && swapped_.empty(); }
+  bool idle() const { return waiting_.empty() && running_.empty(); }
   std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
   std::int64_t running() const { return static_cast<std::int64_t>(running_.size()); }
   std::int64_t used_blocks() const { return pool_.blocks() - pool_.free_blocks(); }
   std::int64_t preemptions() const { return preemptions_; }
-  std::int64_t prefix_hits() const { return prefix_hits_; }  // tokens
-  const BlockPool& pool() const { return pool_; }
   const std::vector<BlockIndex>& blocks_of(RequestIndex request) const { return at(request).blocks; }
 
  private:
@@ -78,9 +69,8 @@ class Scheduler {
     ServedRequest request;
     std::int64_t cached = 0;     // tokens whose keys and values are in the cache
     std::int64_t generated = 0;  // tokens that came
-    std::int64_t to_read = 0;    // of the prompt, or after recompute of all that was there
+    std::int64_t to_read = 0;    // of the prompt, or after it made room of all that was there
     std::vector<BlockIndex> blocks;
-    std::int64_t swapped_blocks = 0;
   };
   Sequence& at(RequestIndex r) { return sequences_[static_cast<std::size_t>(r)]; }
   const Sequence& at(RequestIndex r) const { return sequences_[static_cast<std::size_t>(r)]; }
@@ -89,26 +79,18 @@ class Scheduler {
   bool grow(RequestIndex request, std::int64_t tokens);
   void drop_blocks(Sequence& s);
   void preempt_last();
-  // Blocks of its prefix that are known, and those of them that nobody uses.
-  struct KnownPrefix {
-    std::int64_t blocks = 0, idle = 0;
-  };
-  KnownPrefix known_prefix(const Sequence& s) const;
-  void take_prefix(Sequence& s, std::int64_t blocks);
-  void publish_prefix(const Sequence& s);
   bool admit(std::int64_t& budget);
   void read_prompts(std::int64_t& budget);
   void decode_all(std::int64_t& budget);
-  bool bring_back();
 
   SchedulerLimits limits_;
   BlockPool pool_;
   std::vector<Sequence> sequences_;
-  std::deque<RequestIndex> waiting_, swapped_;
+  std::deque<RequestIndex> waiting_;
   std::vector<RequestIndex> running_;  // in the order in which they began
   Step step_;
   std::vector<RequestIndex> ended_;
-  std::int64_t preemptions_ = 0, prefix_hits_ = 0;
+  std::int64_t preemptions_ = 0;
 };
 
 }  // namespace sim

@@ -47,7 +47,6 @@ class Run {
     result_.duration = now_;
     result_.mean_in_system = now_.value > 0 ? area_ / now_.value : 0;
     result_.preemptions = scheduler_.preemptions();
-    result_.prefix_hits = scheduler_.prefix_hits();
     result_.occupancy = occupancy_.take();
     return std::move(result_);
   }
@@ -101,8 +100,7 @@ class Run {
       iteration.decode_context += static_cast<double>(times - 1) / 2;
       if (times > 1) cost = price_(iteration) * static_cast<double>(times);
     }
-    const Seconds swap = traffic_.swap_of_block * static_cast<double>(step.swapped_in + step.swapped_out);
-    const Seconds took = cost.total() + swap;
+    const Seconds took = cost.total();
     occupancy_.record({now_, scheduler_.used_blocks(), scheduler_.running(), scheduler_.waiting()});
     area_ += static_cast<double>(in_system_) * took.value;
     now_ += took;

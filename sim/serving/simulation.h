@@ -36,7 +36,7 @@ struct Simulation {
   std::vector<RequestTimes> requests;  // as they arrived
   Seconds duration;                    // until the last has ended
   CostBreakdown busy;                  // sum over the steps
-  std::int64_t steps = 0, preemptions = 0, output_tokens = 0, prefix_hits = 0;
+  std::int64_t steps = 0, preemptions = 0, output_tokens = 0;
   double mean_in_system = 0;              // requests that wait or run, over time
   std::vector<OccupancyPoint> occupancy;  // at most a few thousand points
   double output_per_second() const;
@@ -48,7 +48,6 @@ struct Traffic {
   std::vector<Arrival> arrivals;  // by time
   // Above 0: of the arrivals no more than so many are in the system, the others come as those end.
   std::int64_t most_at_a_time = 0;
-  Seconds swap_of_block{};  // to or from the host's memory
 };
 
 Simulation simulate(const Traffic& traffic, const SchedulerLimits& limits, const IterationPrice& price);

@@ -65,13 +65,13 @@ void stages_of_a_prediction(const sim::Scenario& s) {
   std::printf("of it (%zu actions in %zu stages), best of 9:\n", actions, plan.programs.size());
   timed("validate", [&] { return sim::validate(s).size(); });
   timed("make_plan", [&] { return sim::make_plan(s).ranks; });
-  timed("pipeline_timeline: prices and execution",
-        [&] { return sim::pipeline_timeline(plan, s.hardware).size(); });
   timed("plan_memory of all stages", [&] {
     sim::Bytes sum;
     sim::plan_memory_of_all(plan, sim::Addresses::none, [&](const sim::MemoryPlan& m) { sum += m.arena; });
     return sum.value;
   });
+  timed("predict_step: prices and execution",
+        [&] { return sim::predict_step(plan, s.hardware).seconds.value > 0; });
   timed("predict the plan", [&] { return sim::predict(plan, s.hardware).rows.size(); });
 }
 

@@ -602,7 +602,7 @@ TEST_CASE(
                    {});
   });
   REQUIRE(told.size() == 8);
-  const std::vector<sim::TimelineSlot> planned = sim::pipeline_timeline(sim::make_plan(s), s.hardware);
+  const std::vector<sim::TimelineSlot> planned = sim::step_detail(sim::make_plan(s), s.hardware).slots;
   for (const auto& [rank, slots] : told) {
     CAPTURE(rank);
     const std::int32_t stage = sim::place_of_rank(s.strategy, rank).pipeline;

@@ -210,8 +210,8 @@ TEST_CASE("generation keeps a state that does not grow, and keys and values of a
   };
   // 24 state-space layers: states of 128 x 8192 numbers in fp32 and the last three inputs of the convolution
   // in bf16; four attention layers: 8 heads of 128, keys and values, in bf16.
-  const double states =
-      24.0 * (4.0 * static_cast<double>(n.state_size()) + 2.0 * static_cast<double>(n.history_size()));
+  const double states = 24.0 * (4.0 * static_cast<double>(n.state_size()) +
+                                2.0 * static_cast<double>((n.conv_kernel - 1) * n.conv_size()));
   const double token = 4.0 * 2 * 2 * 8 * 128;
   for (const std::int64_t batch : {1, 4}) {
     const double sequences = static_cast<double>(batch);

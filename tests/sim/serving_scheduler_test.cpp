@@ -26,32 +26,19 @@ SchedulerLimits random_limits(std::mt19937_64& random) {
   limits.max_tokens = draw(random, 60, 200);
   limits.block_tokens = draw(random, 1, 9);
   limits.blocks = 120 / limits.block_tokens + draw(random, 1, 40);
-  limits.preemption = draw(random, 0, 1) ? sim::Preemption::swap : sim::Preemption::recompute;
-  limits.prefix_cache = draw(random, 0, 1);
   return limits;
 }
 
 ServedRequest random_request(std::mt19937_64& random) {
-  ServedRequest request{.prompt = draw(random, 1, 60), .output = draw(random, 1, 50)};
-  if (draw(random, 0, 1)) {
-    request.prefix = draw(random, 0, 2);
-    request.prefix_tokens = draw(random, 1, request.prompt);
-  }
-  return request;
+  return {.prompt = draw(random, 1, 60), .output = draw(random, 1, 50)};
 }
 
-// Every block in use is used by as many sequences as have it.
+// Every block in use is one sequence's.
 void require_blocks_counted(const Scheduler& scheduler, RequestIndex requests) {
-  std::map<sim::BlockIndex, std::int64_t> users;
-  for (RequestIndex r = 0; r < requests; ++r) {
-    std::set<sim::BlockIndex> of_one;
-    for (const sim::BlockIndex block : scheduler.blocks_of(r)) {
-      REQUIRE(of_one.insert(block).second);  // never twice in one sequence
-      ++users[block];
-    }
-  }
-  for (const auto& [block, count] : users) REQUIRE(scheduler.pool().users(block) == count);
-  REQUIRE(scheduler.used_blocks() == static_cast<std::int64_t>(users.size()));
+  std::set<sim::BlockIndex> used;
+  for (RequestIndex r = 0; r < requests; ++r)
+    for (const sim::BlockIndex block : scheduler.blocks_of(r)) REQUIRE(used.insert(block).second);
+  REQUIRE(scheduler.used_blocks() == std::ssize(used));
 }
 
 }  // namespace
@@ -136,43 +123,13 @@ TEST_CASE("steps taken at once are the steps taken one by one") {
   CHECK(steps_one == steps_once);
 }
 
-TEST_CASE("a shared prefix is read once") {
-  Scheduler scheduler({.chunks_prompts = true,
-                       .max_sequences = 8,
-                       .max_tokens = 256,
-                       .block_tokens = 16,
-                       .blocks = 200,
-                       .prefix_cache = true});
-  const ServedRequest request{.prompt = 100, .output = 4, .prefix = 7, .prefix_tokens = 64};
-  scheduler.submit(request);
-  CHECK(scheduler.next().prompts.at(0).tokens == 100);
-  scheduler.complete();
-  scheduler.submit(request);
-  CHECK(scheduler.next().prompts.at(0).tokens == 100 - 64);
-  CHECK(scheduler.prefix_hits() == 64);
-  while (!scheduler.idle()) {
-    scheduler.complete();
-    scheduler.next();
-  }
-  // Nobody uses the blocks any more, but what is in them is still known.
-  scheduler.submit(request);
-  CHECK(scheduler.next().prompts.at(0).tokens == 100 - 64);
-}
-
-TEST_CASE("known blocks give way when memory is short, the longest unused first") {
-  BlockPool pool(3);
+TEST_CASE("no more blocks are given out than there are, and none is taken back that nobody uses") {
+  BlockPool pool(2);
   const auto a = *pool.allocate(), b = *pool.allocate();
-  pool.publish(a, 1);
-  pool.publish(b, 2);
-  pool.release(a);
-  pool.release(b);
-  CHECK(pool.free_blocks() == 3);
-  CHECK(pool.allocate() == 2);  // what holds nothing goes first
-  CHECK(pool.allocate() == a);
-  CHECK_FALSE(pool.find(1));
-  CHECK(pool.share(2) == b);
+  CHECK(a != b);
   CHECK_FALSE(pool.allocate());
   pool.release(b);
+  CHECK(pool.free_blocks() == 1);
   CHECK_THROWS_WITH(pool.release(b), "a block of the KV cache is released that nobody uses");
 }
 
@@ -185,8 +142,6 @@ TEST_CASE("blocks that nobody has used yet take no memory of the simulation's ow
   pool.release(0);
   CHECK(pool.allocate() == 0);  // what was used before goes first
   CHECK(pool.allocate() == 2);
-  CHECK(pool.users(2) == 1);
-  CHECK(pool.users(3) == 0);
 }
 
 TEST_CASE("a request that can never run is refused when it comes") {

@@ -95,8 +95,7 @@ TEST_CASE("more traffic never makes the first token come sooner, nor goodput mor
 TEST_CASE("a cache that is too small makes room by preemption, and all requests still end") {
   sim::SchedulerLimits limits = kLimits;
   limits.blocks = 60;
-  limits.preemption = GENERATE(sim::Preemption::recompute, sim::Preemption::swap);
-  sim::Traffic traffic{.arrivals = {}, .most_at_a_time = 0, .swap_of_block = Seconds{1e-4}};
+  sim::Traffic traffic{.arrivals = {}, .most_at_a_time = 0};
   traffic.arrivals.assign(50, {{}, {.prompt = 100, .output = 200}});
   const Simulation small = simulate(traffic, limits, simple_price);
   CHECK(small.preemptions > 0);

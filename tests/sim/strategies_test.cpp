@@ -376,7 +376,8 @@ TEST_CASE("the timeline's slots are the schedule's, in its order, and lie inside
   std::vector<std::vector<Slot>> slots(schedule.slots.size());
   Seconds before;
   std::int32_t stage = -1;
-  for (const TimelineSlot& slot : pipeline_timeline(plan, s.hardware)) {
+  const std::vector<TimelineSlot> timeline = step_detail(plan, s.hardware).slots;
+  for (const TimelineSlot& slot : timeline) {
     if (slot.stage != stage) before = {};
     stage = slot.stage;
     CHECK(slot.start >= before);
