@@ -67,7 +67,7 @@ ExitCode list_lessons(const std::vector<std::filesystem::path>& folders) {
       to_stderr(fmt::format("ridgepoint: {}\n", error.what()));
       code = ExitCode::bad_input;
     }
-  std::ranges::stable_sort(lessons, {}, &lesson::Lesson::chapter);
+  std::ranges::stable_sort(lessons, lesson::stands_before);
   for (const lesson::Lesson& l : lessons)
     table.rows.push_back(
         {l.id, l.chapter, l.title, std::to_string(l.steps.size()), std::to_string(l.minutes)});
@@ -133,7 +133,7 @@ struct Printer {
   }
   void operator()(const lesson::ShownMeasurement& m) const {
     fmt::print("On this machine{}:\n", m.measured.empty() ? "" : ", measured " + m.measured);
-    TextTable table{{{"run", TextTable::Align::left},
+    TextTable table{{{m.by, TextTable::Align::left},
                      {"", TextTable::Align::left},
                      {"predicted"},
                      {"measured"},

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/lesson/field_words.h"
+#include "sim/format.h"
 
 namespace app::lesson {
 
@@ -282,7 +283,9 @@ int rank_of(const Node& node) {
 }
 
 std::string text_of_literal(const Node& node) {
-  std::string digits = fmt::format("{}", node.number);
+  const bool is_count = node.number >= 1000 && node.number < 1e15 && node.number == std::floor(node.number);
+  const std::string digits =
+      is_count ? sim::format_count(static_cast<std::int64_t>(node.number)) : fmt::format("{}", node.number);
   const bool close = node.unit.starts_with("k") || node.unit.starts_with("M ") || node.unit == "M" ||
                      node.unit.starts_with("B") || node.unit.starts_with("T ") || node.unit == "T";
   return node.unit.empty() ? digits : fmt::format("{}{}{}", digits, close ? "" : " ", node.unit);

@@ -289,8 +289,8 @@ void fill_draft(Film& film, const sim::Scenario& scenario, const sim::Report& re
   }
   film.spans.insert(film.spans.end(), verifications.begin(), verifications.end());
   film.holders = kProposals + 1;
-  film.title = fmt::format("{} proposals a round, {} accepted in the mean", kProposals,
-                           sim::format_percent(kAccepted));
+  film.title =
+      fmt::format("{} proposals a round, {} accepted on average", kProposals, sim::format_percent(kAccepted));
 }
 
 // One head's causal attention: tiles of queries are worked on side by side, each going over the tiles of keys

@@ -71,7 +71,7 @@ struct Film {
   std::string says(double time) const;
 };
 
-// What a speculative decoding proposes in a round, and how many of the proposals are accepted in the mean
+// What a speculative decoding proposes in a round, and how many of the proposals are accepted on average
 // (Leviathan et al. 2023, arXiv 2211.17192).
 inline constexpr int kProposals = 4;
 inline constexpr double kAccepted = 0.8;

@@ -127,6 +127,7 @@ struct Lesson {
   std::string id;  // the file's name without .md
   std::filesystem::path file;
   std::string title, chapter;
+  int place = 0;             // in its chapter, from 1; 0: behind those that have one
   std::vector<int> systems;  // of the program's list of 35 (presets/lessons/README.md)
   int minutes = 0;
   std::string scenario;  // a preset, or a file beside the lesson
@@ -134,6 +135,9 @@ struct Lesson {
   bool mission = false;
   std::vector<Step> steps;
 };
+
+// As a list shows them: chapters by the number that they begin with, lessons of a chapter by their place.
+bool stands_before(const Lesson& one, const Lesson& other);
 
 // Throw sim::PresetError: file, line, what is wrong and what would be accepted.
 Lesson parse_lesson(std::string_view text, const std::filesystem::path& file);

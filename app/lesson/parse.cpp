@@ -8,8 +8,10 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <regex>
+#include <tuple>
 
 #include "app/lesson/field_words.h"
 #include "app/lesson/lesson.h"
@@ -22,6 +24,7 @@ namespace {
 
 constexpr std::uintmax_t kLargestFile = 1 << 20;
 constexpr int kSystems = 35;
+constexpr int kMostLessons = 100;        // of a chapter
 constexpr std::size_t kMostPoints = 24;  // of a curve
 
 std::string_view trimmed(std::string_view text) {
@@ -100,13 +103,15 @@ class Reader {
         lesson_.scenario_line = number();
       } else if (key == "minutes")
         lesson_.minutes = whole(value, 1, 240);
+      else if (key == "place")
+        lesson_.place = whole(value, 1, kMostLessons);
       else if (key == "systems")
         for (const std::string_view one : at_commas(value))
           lesson_.systems.push_back(whole(one, 1, kSystems));
       else if (key == "kind")
         lesson_.mission = one_of(value, {"lesson", "mission"}) == 1;
       else
-        fail(fmt::format("{} is none of title, chapter, systems, minutes, scenario, kind", key));
+        fail(fmt::format("{} is none of title, chapter, place, systems, minutes, scenario, kind", key));
     }
     if (line_ >= lines_.size()) fail("the front matter does not end: a line --- is missing");
     for (const std::string_view key : {"title", "chapter", "minutes", "scenario"})
@@ -447,7 +452,22 @@ class Reader {
   int notes_from_ = 0;  // the line of the :notes that is read; 0: none is
 };
 
+// What it begins with; of one without a number, behind all that have one.
+int number_of_chapter(std::string_view chapter) {
+  int number = std::numeric_limits<int>::max();
+  std::from_chars(chapter.data(), chapter.data() + chapter.size(), number);
+  return number;
+}
+
 }  // namespace
+
+bool stands_before(const Lesson& one, const Lesson& other) {
+  const auto key = [](const Lesson& lesson) {
+    return std::tuple(number_of_chapter(lesson.chapter), std::string_view(lesson.chapter),
+                      lesson.place > 0 ? lesson.place : kMostLessons + 1);
+  };
+  return key(one) < key(other);
+}
 
 Lesson parse_lesson(std::string_view text, const std::filesystem::path& file) {
   return Reader(text, file).read();

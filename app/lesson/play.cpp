@@ -168,6 +168,7 @@ struct Shower {
 
   ShownBlock operator()(const Measurement& m) const {
     ShownMeasurement result;
+    if (!m.variants[0].changes.empty()) result.by = axis_words(m.variants[0].changes[0].path);
     for (std::size_t v = 0; v < m.variants.size(); ++v) {
       const Variant& variant = m.variants[v];
       const sim::Scenario one = as_measured_here(

@@ -56,7 +56,9 @@ struct ShownMeasurement {
     std::string variant;                    // "flash"; empty where there is one alone
     std::string name, predicted, measured;  // empty: no prediction of it, not measured yet
     double ratio = 0;                       // measured over predicted; 0: none
+    std::string what() const { return variant.empty() ? name : variant + " \u00B7 " + name; }
   };
+  std::string by;                    // the field that variants differ in: "attention"; empty: one alone
   std::vector<Row> rows;             // by variant
   std::string measured;              // when and on what: "2026-11-24, AMD EPYC, 2 threads"; empty: not yet
   std::vector<std::string> why_not;  // of variants that did not run: sentences

@@ -33,6 +33,21 @@ TEST_CASE("a class's folder of lessons stands beside ours, and its file in place
   CHECK_THAT(run({"lesson", "ours", "--lessons", folder.path(".")}).out, contains("A lesson of the class"));
 }
 
+TEST_CASE(
+    "the list has lessons as a lecture goes: what a step costs before how it grows, caches before batches") {
+  const std::string list = run({"lesson"}).out;
+  for (const auto& [earlier, later] : {std::pair("cost-of-a-step", "complexity"),
+                                       {"complexity", "memory-of-training"},
+                                       {"roofline", "flash-attention"},
+                                       {"generation", "batching"},
+                                       {"tensor-parallel", "pipeline"},
+                                       {"pipeline", "experts"}}) {
+    CAPTURE(earlier, later);
+    CHECK(list.find(earlier) < list.find(later));
+    CHECK(list.find(later) != std::string::npos);
+  }
+}
+
 TEST_CASE("a wrong lesson of a class is named with its line and what would be accepted, beside the others") {
   const Folder folder;
   folder.write("good.md", lesson_of("A good one"));

@@ -119,6 +119,47 @@ TEST_CASE("an expression is written as it asks for, and changes of fields as wor
   CHECK(std::get<ShownPlot>(shown.blocks[3]).by == "recompute");
 }
 
+TEST_CASE("whole numbers of a lesson are written as all others are, with commas") {
+  Predictions predictions;
+  const sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  CHECK(Expression("seq_len >= 262144 tokens").in_numbers({s, predictions}) ==
+        "2,048 tokens >= 262,144 tokens");
+  CHECK(Expression("0.5 * 200M tokens < 999 tokens").in_words() == "0.5 x 200M tokens < 999 tokens");
+}
+
+TEST_CASE("what differs between runs is the heading of what was measured of them") {
+  Predictions predictions;
+  const Lesson lesson = lesson_with(
+      ":set model=gpt2-124m, workload.dtype=fp32\n:measure step_time for implementation.attention: standard, "
+      "flash");
+  const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
+  const auto& measured = std::get<ShownMeasurement>(shown.blocks[0]);
+  CHECK(measured.by == "attention");
+  CHECK(measured.rows.at(1).what() == "flash \u00B7 step");
+}
+
+TEST_CASE("lessons stand by the number of their chapter, then by their place, those without one behind") {
+  const auto one = [](const std::string& chapter, const std::string& place) {
+    return parse_lesson("---\ntitle: " + place + "\nchapter: " + chapter +
+                            (place.empty() ? "" : "\nplace: " + place) +
+                            "\nminutes: 1\nsystems: 2\nscenario: train-llama-3.1-8b-h100\n---\n\n## S\n",
+                        "here.md");
+  };
+  const std::vector<Lesson> in_order = [&] {
+    std::vector<Lesson> lessons;
+    for (const auto& [chapter, place] : {std::pair("2 Memory", "2"),
+                                         {"2 Memory", "10"},
+                                         {"2 Memory", ""},
+                                         {"10 More", "1"},
+                                         {"Appendix", "1"}})
+      lessons.push_back(one(chapter, place));
+    return lessons;
+  }();
+  for (std::size_t i = 0; i < in_order.size(); ++i)
+    for (std::size_t j = 0; j < in_order.size(); ++j)
+      CHECK(stands_before(in_order[i], in_order[j]) == (i < j));
+}
+
 TEST_CASE("the line to take home and hints have values, and their figures have sources, as all text") {
   Predictions predictions;
   const Lesson lesson = lesson_with(":take It has {layers} layers.\n:hint Try {hidden}.");

@@ -26,8 +26,10 @@ def lessons_of(chapter):
         text = file.read_text()
         if re.search(rf"^chapter: {chapter} ", text, re.M):
             steps = re.split(r"^## ", text, flags=re.M)[1:]
-            found.append((file.stem, [len(re.findall(r"^:ask ", step, re.M)) for step in steps]))
-    return found
+            place = re.search(r"^place: (\d+)", text, re.M)
+            found.append((int(place[1]) if place else sys.maxsize, file.stem,
+                          [len(re.findall(r"^:ask ", step, re.M)) for step in steps]))
+    return [(name, steps) for _, name, steps in sorted(found)]
 
 
 class Class(tasks.Window):

@@ -82,7 +82,7 @@ struct LessonsState {
   const lesson::MeasuredRuns* taken_runs = nullptr;                             // the last that runs had
   std::map<std::string, FilmPlayer> players;  // by the place in a lesson, as answers
   std::filesystem::path settings;
-  std::vector<Entry> entries;                  // by chapter
+  std::vector<Entry> entries;                  // in the order of the list
   std::vector<std::filesystem::path> folders;  // that lessons are of; what is written later shows, too
   std::vector<std::filesystem::path> opened;   // files from elsewhere
   std::optional<std::size_t> current;

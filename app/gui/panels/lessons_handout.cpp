@@ -112,10 +112,10 @@ struct Writer {
 
   std::string operator()(const lesson::ShownMeasurement& m) const {
     std::string html =
-        "<table><tr><th></th><th>predicted</th><th>measured on your machine</th><th>measured / "
-        "predicted</th></tr>\n";
+        "<table><tr><th>" + escaped(m.by) +
+        "</th><th>predicted</th><th>measured on your machine</th><th>measured / predicted</th></tr>\n";
     for (const auto& row : m.rows)
-      html += "<tr><td>" + escaped(row.name) + "</td><td>" + escaped(row.predicted) +
+      html += "<tr><td>" + escaped(row.what()) + "</td><td>" + escaped(row.predicted) +
               "</td><td></td><td></td></tr>\n";
     return html + "</table>\n";
   }

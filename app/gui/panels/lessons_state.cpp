@@ -135,8 +135,11 @@ void LessonsState::reload() {
     }
     fresh.push_back(std::move(entry));
   }
-  std::ranges::stable_sort(fresh, {},
-                           [](const Entry& e) { return e.lesson ? e.lesson->chapter : std::string(); });
+  // What is wrong stands first, where it is seen.
+  std::ranges::stable_sort(fresh, [](const Entry& one, const Entry& other) {
+    if (!one.lesson || !other.lesson) return !one.lesson && other.lesson;
+    return lesson::stands_before(*one.lesson, *other.lesson);
+  });
   entries = std::move(fresh);
   if (!shown.empty()) {
     const auto again = std::ranges::find(entries, shown, &Entry::file);

@@ -86,8 +86,8 @@ class StepBlocks {
     const bool wide = least > 0 && most > 20 * least;
     const ScaleUnit unit = scale_of(measure_of(p.dimension, p.style), most);
     const bool says_unit = *unit.name == '\0' || p.quantity == unit.name;  // "tokens/s"
-    const std::string label = p.quantity + (says_unit ? "" : std::string(", ") + unit.name) +
-                              (p.by.empty() ? "" : ", by " + p.by);
+    const std::string label =
+        p.quantity + (says_unit ? "" : std::string(", ") + unit.name) + (p.by.empty() ? "" : ", by " + p.by);
     // Above it, in full: beside a low plot there is no room for it.
     text_wrapped(look_, TextRole::caption, c_.dim, label);
     std::vector<LegendEntry> curves;
@@ -155,15 +155,14 @@ class StepBlocks {
     if (ImGui::BeginTable("##measured", 4,
                           ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchProp)) {
       ImGui::TableNextRow();
-      for (const char* heading : {"", "predicted", "measured here", "measured / predicted"}) {
+      for (const char* heading : {m.by.c_str(), "predicted", "measured here", "measured / predicted"}) {
         ImGui::TableNextColumn();
         text_wrapped(look_, TextRole::caption, c_.dim, heading);
       }
       for (const auto& row : m.rows) {
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
-        text_wrapped(look_, TextRole::body, c_.text,
-                     row.variant.empty() ? row.name : row.variant + " \u00B7 " + row.name);
+        text_wrapped(look_, TextRole::body, c_.text, row.what());
         const auto cell = [&](ImU32 color, const std::string& words) {
           ImGui::TableNextColumn();
           text(look_, TextRole::number, color, words.empty() ? "\u2013" : words);
