@@ -35,12 +35,15 @@ double share_sent(sim::OpKind kind, double n) {
 
 }  // namespace
 
-std::vector<CollectiveRow> time_collectives(Communicator& communicator, std::int64_t largest,
-                                            double seconds_each) {
+std::vector<CollectiveRow> time_collectives(
+    Communicator& communicator, std::int64_t largest, double seconds_each,
+    const std::function<void(std::int64_t done, std::int64_t of)>& progress) {
   Members members{{}, static_cast<std::size_t>(communicator.rank())};
   for (std::int32_t rank = 0; rank < communicator.size(); ++rank) members.ranks.push_back(rank);
   const auto n = static_cast<std::int64_t>(members.size());
   std::vector<CollectiveRow> rows;
+  std::int64_t sizes = 0;
+  for (std::int64_t wanted = kSmallest; wanted <= largest; wanted *= 4) ++sizes;
   for (std::int64_t wanted = kSmallest; wanted <= largest; wanted *= 4) {
     // Equal parts of whole numbers.
     const std::int64_t unit = n * static_cast<std::int64_t>(sizeof(float));
@@ -79,6 +82,8 @@ std::vector<CollectiveRow> time_collectives(Communicator& communicator, std::int
           [&] { communicator.exchange(members, std::span(&other, 1), std::span(&whole_read, 1)); }},
          {sim::OpKind::send, there_and_back}}};
     for (const auto& [kind, once] : kinds) {
+      if (progress && communicator.rank() == 0)
+        progress(static_cast<std::int64_t>(rows.size()), sizes * static_cast<std::int64_t>(kinds.size()));
       once();
       std::vector<double> times;
       double spent = 0;

@@ -1,6 +1,7 @@
 // Collectives of several ranks, timed alone: `ridgepoint bench --collectives`.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "runtime/communicator.h"
@@ -20,8 +21,10 @@ struct CollectiveRow {
   double algorithm_bandwidth = 0, bus_bandwidth = 0;
 };
 
-// Sizes four times the one before, from 1 KiB to `largest`. Every rank calls it; rank 0 gets the rows.
-std::vector<CollectiveRow> time_collectives(Communicator& communicator, std::int64_t largest,
-                                            double seconds_each);
+// Sizes four times the one before, from 1 KiB to `largest`. Every rank calls it; rank 0 gets the rows, and is
+// told before each of them how many there are already.
+std::vector<CollectiveRow> time_collectives(
+    Communicator& communicator, std::int64_t largest, double seconds_each,
+    const std::function<void(std::int64_t done, std::int64_t of)>& progress = nullptr);
 
 }  // namespace runtime

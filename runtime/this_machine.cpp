@@ -141,12 +141,15 @@ std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std:
 }
 
 // Sets how the ranks are linked, too: the bus bandwidth of the largest all-reduce.
-void add_collectives(sim::Calibration& calibration, Communicator& communicator) {
+void add_collectives(sim::Calibration& calibration, Communicator& communicator, const EventSink& sink) {
   constexpr std::int64_t kLargest = 64 << 20;
   constexpr double kSecondsEach = 0.05;
   calibration.software = ranks_version();
   calibration.hardware.devices_per_node = communicator.size();
-  for (const CollectiveRow& row : time_collectives(communicator, kLargest, kSecondsEach)) {
+  const auto report = [&sink](std::int64_t done, std::int64_t of) {
+    if (sink) sink(sim::ProgressEvent{"timing exchanges between ranks", done, of, {}});
+  };
+  for (const CollectiveRow& row : time_collectives(communicator, kLargest, kSecondsEach, report)) {
     calibration.collectives.push_back({row.kind, communicator.size(), {row.bytes}, {row.seconds}});
     if (row.kind == sim::OpKind::all_reduce) calibration.hardware.node_link = {row.bus_bandwidth};
   }
@@ -216,7 +219,7 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
   if (communicator.of_first(known.has_value() ? 1 : 0) > 0) return known.value_or(sim::Calibration{});
   sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads, ranks);
   if (communicator.any(stop.stop_requested())) return calibration;
-  add_collectives(calibration, communicator);
+  add_collectives(calibration, communicator, is_first ? sink : EventSink());
   if (is_first) keep_if_possible(calibration, name);
   return calibration;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "runtime/collectives_bench.h"
 #include "runtime/thread_ranks.h"
 #include "tests/runtime/transports.h"
 #include "tests/support/catch.h"
@@ -84,6 +85,20 @@ TEST_CASE("Collectives give the sums and orders of a loop over ranks, bit by bit
       CHECK(results[rank].scattered[i] == (at < count ? 1.0f + sum[at] : 1.0f));
     }
   }
+}
+
+TEST_CASE("timing exchanges says before each how many of them there are already") {
+  std::vector<std::pair<std::int64_t, std::int64_t>> said;  // by the first rank alone
+  std::size_t rows = 0;
+  runtime::run_thread_ranks(2, [&](runtime::Transport& transport) {
+    Communicator communicator(transport);
+    const auto timed = runtime::time_collectives(
+        communicator, 4096, 0, [&](std::int64_t done, std::int64_t of) { said.emplace_back(done, of); });
+    if (transport.rank() == 0) rows = timed.size();
+  });
+  REQUIRE(said.size() == rows);
+  for (std::size_t i = 0; i < said.size(); ++i)
+    CHECK(said[i] == std::pair(static_cast<std::int64_t>(i), static_cast<std::int64_t>(rows)));
 }
 
 TEST_CASE("Messages of different tags do not mix, and two ranks may send before either receives") {
