@@ -1,5 +1,7 @@
 // What stands above and below the panels.
 #pragma once
+#include <imgui.h>
+
 #include <string_view>
 
 #include "app/gui/commands.h"
@@ -15,7 +17,10 @@ void draw_top_bar(const PanelContext& context, Commands& commands);
 // The scenarios that are open, below the top bar, where there are several. Returns its height in pixels; 0:
 // one is open.
 float draw_tab_strip(const PanelContext& context, const Tabs& tabs, float top);
-// Where the numbers come from, and what is under way. `undo`: what could be undone; empty: nothing.
-void draw_status_bar(const PanelContext& context, std::string_view undo);
+// Where the numbers come from, and what is under way. `undo`: what could be undone; empty: nothing. `toast`:
+// what is said for a moment in its place, where it hides no panel's words; empty: nothing.
+void draw_status_bar(const PanelContext& context, std::string_view undo, std::string_view toast);
+// The same over the lower edge of a panel that stands alone.
+void draw_toast(ImDrawList& list, const Look& look, ImVec2 begin, ImVec2 size, std::string_view words);
 
 }  // namespace app::gui

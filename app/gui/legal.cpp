@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/gui/scenario_fields.h"
+#include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
@@ -149,6 +150,31 @@ sim::Scenario with_batch_following(const sim::Scenario& before, sim::Scenario ne
     sim::Scenario followed = next;
     followed.workload.global_batch_size = micro_batches * of_one_pass(next);
     if (!is_wrong(sim::validate(followed), kBatch)) return followed;
+  }
+  return next;
+}
+
+std::vector<sim::Problem> problems_of(const sim::Scenario& scenario) {
+  std::vector<sim::Problem> problems = sim::validate(scenario);
+  if (scenario.hardware.peak.empty())
+    std::erase_if(problems, [](const sim::Problem& p) { return p.field.starts_with("hardware."); });
+  return problems;
+}
+
+sim::Scenario with_division_following(const sim::Scenario& before, sim::Scenario next) {
+  if (before.workload.task == next.workload.task || next.workload.task == sim::Task::train) return next;
+  const sim::Scenario undivided;
+  // One that goes back may be what another rests on: ZeRO on data parallelism.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const sim::Problem& problem : sim::validate(next)) {
+      const sim::AnyField* const field = sim::field_at(problem.field);
+      const bool is_of_training =
+          field && field->part == "strategy" && field->applies && !field->applies(next);
+      if (!is_of_training || !field->same(before, next) || field->same(undivided, next)) continue;
+      field->copy(undivided, next);
+      changed = true;
+    }
   }
   return next;
 }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/plan/legality.h"
 #include "sim/scenario/scenario.h"
@@ -20,6 +21,14 @@ std::string in_labels(std::string_view sentence);
 // The edit, and with it the batch where that is the one thing against it: as many micro-batches a replica as
 // before, or the fewest more that its schedule asks for. A batch that the edit sets stays as it is.
 sim::Scenario with_batch_following(const sim::Scenario& before, sim::Scenario next);
+
+// What is wrong with it. What this machine has not been measured of yet is not: measuring it is offered
+// instead.
+std::vector<sim::Problem> problems_of(const sim::Scenario& scenario);
+
+// The edit, and where it asks for generation of what was trained, without the divisions that training alone
+// has.
+sim::Scenario with_division_following(const sim::Scenario& before, sim::Scenario next);
 
 // A legal scenario, found field by field from what is wrong; empty where the search finds none.
 std::optional<sim::Scenario> make_legal(const sim::Scenario& scenario);

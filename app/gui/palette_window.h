@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "app/gui/commands.h"
 #include "app/gui/theme.h"
@@ -19,7 +20,7 @@ class Toast {
   void say(std::string words);
   // Seconds until it goes, if it is shown.
   std::optional<double> changes_in() const;
-  void draw(const Look& look) const;
+  std::string_view words() const;  // empty: none is shown
 
  private:
   std::string words_;

@@ -223,10 +223,13 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
 
 void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
   if (next.hardware.name == sim::kThisMachine) cli::link_ranks(next);
-  const sim::Scenario followed = with_batch_following(document().scenario(), next);
+  const sim::Scenario& now = document().scenario();
+  const sim::Scenario followed = with_batch_following(now, with_division_following(now, next));
   if (const std::string more = differences(next, followed); !more.empty()) {
     label += ", " + more;
-    toast_.say("The batch follows: " + more + ". Undo takes both back.");
+    toast_.say(
+        (followed.strategy == next.strategy ? "The batch follows: " : "What divides training alone goes: ") +
+        more + ". Undo takes both back.");
   }
   document().edit(std::move(label), followed, key);
 }
@@ -263,7 +266,10 @@ void Shell::frame() {
   draw_shortcut_sheet(look_, commands_, view_);
   settings_window_.draw(look_, user_scale_, commands_, view_, requests);
   draw_welcome();
-  toast_.draw(look_);
+  if (find_panel(view_.maximised) && !toast_.words().empty()) {
+    const ImGuiViewport& screen = *ImGui::GetMainViewport();
+    draw_toast(*ImGui::GetForegroundDrawList(), look_, screen.Pos, screen.Size, toast_.words());
+  }
   if (scale_before_ && presenter_screen_.draw(look_, view_.still)) view_.moves = true;
   carry_out(requests);
   follow_document();
@@ -293,7 +299,7 @@ void Shell::draw_host(const PanelContext& context) {
                        std::max(1.0f, viewport->Size.y - top - bottom)};
   ImGui::SetCursorPos({margin, top});
   panels_.draw_dock(look_, view_, size);
-  draw_status_bar(context, document().undo_label());
+  draw_status_bar(context, document().undo_label(), toast_.words());
   ImGui::End();
 }
 

@@ -1,4 +1,5 @@
 // The status bar: where the numbers come from, and what is under way.
+#include <algorithm>
 #include <cmath>
 
 #include "app/gui/bars.h"
@@ -24,12 +25,23 @@ std::string run_status(const RunView& run) {
 
 }  // namespace
 
-void draw_status_bar(const PanelContext& context, std::string_view undo) {
+void draw_toast(ImDrawList& list, const Look& look, ImVec2 begin, ImVec2 size, std::string_view words) {
+  const Palette& c = look.color();
+  const ImVec2 end = {begin.x + size.x, begin.y + size.y};
+  const float top = end.y - std::floor(look.px(kStatusBarHeight)), inset = look.px(14);
+  list.AddRectFilled({begin.x, top}, end, c.raised);
+  list.AddRectFilled({begin.x, top}, {end.x, top + std::max(1.0f, std::floor(look.px(2)))}, c.predicted);
+  draw_text(&list, look, TextRole::body, {begin.x + inset, (top + end.y) / 2}, c.text,
+            fitted(look, TextRole::body, words, size.x - 2 * inset), {0, 0.5f});
+}
+
+void draw_status_bar(const PanelContext& context, std::string_view undo, std::string_view toast) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const ImVec2 begin = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
   const float top = begin.y + size.y - std::floor(look.px(kStatusBarHeight));
   ImDrawList* list = ImGui::GetWindowDrawList();
+  if (!toast.empty()) return draw_toast(*list, look, begin, size, toast);
   list->AddRectFilled({begin.x, top}, {begin.x + size.x, begin.y + size.y}, c.panel);
   list->AddRectFilled({begin.x, top}, {begin.x + size.x, top + std::max(1.0f, std::floor(look.scale))},
                       c.border);

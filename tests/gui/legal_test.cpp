@@ -46,6 +46,38 @@ TEST_CASE("the batch follows devices, as one undo step whose label says both") {
   CHECK(app::gui::with_batch_following(before, odd) == odd);
 }
 
+TEST_CASE("asked for tokens, what was trained on eight devices generates on one, and undo takes both back") {
+  const sim::Scenario trained = sim::load_scenario_preset("train-llama-3.1-8b-8-h100");
+  NullDesktop desktop(trained);
+  const auto& document = desktop.shell().document();
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_K);
+  desktop.type("--task generate --batch-size 4");
+  desktop.press(ImGuiKey_Enter);
+  desktop.settle();
+  const sim::Scenario generates = document.scenario();
+  CHECK(sim::validate(generates).empty());
+  CHECK(test::changed_fields(trained, generates) ==
+        std::set<std::string>{"workload.task", "workload.batch_size", "strategy.data_parallel",
+                              "strategy.zero_stage"});
+  CHECK(desktop.says("data 8"));  // what went with it
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Z);
+  CHECK(document.scenario() == trained);
+
+  // What is typed is not overruled, and what generation has stays.
+  sim::Scenario typed = trained;
+  typed.workload.task = sim::Task::generate;
+  typed.strategy.data_parallel = 4;
+  CHECK(app::gui::with_division_following(trained, typed).strategy.data_parallel == 4);
+  sim::Scenario divided = trained;
+  divided.strategy.data_parallel = 1;
+  divided.strategy.zero_stage = 0;
+  divided.strategy.tensor_parallel = 4;
+  divided.strategy.pipeline_parallel = 2;
+  sim::Scenario next = divided;
+  next.workload.task = sim::Task::generate;
+  CHECK(app::gui::with_division_following(divided, next) == next);
+}
+
 TEST_CASE(
     "a batch typed that does not divide leaves the last legal figures, with the labels of what disagrees") {
   NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), {1600, 1000});

@@ -16,6 +16,7 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/static_batch.h"
 #include "sim/report/metrics.h"
+#include "tests/gui/drawn_text.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
@@ -292,6 +293,15 @@ TEST_CASE("a toast leaves an idle window by itself, with one frame") {
   desktop.live(5);
   CHECK(settled > before);
   CHECK(desktop.shell().frames_drawn() == settled + 1);
+}
+
+TEST_CASE("a toast lies on no other words, and is as long as its window at most") {
+  const ImVec2 size = GENERATE(ImVec2{1280, 720}, ImVec2{700, 500});
+  tests::NullDesktop desktop(tests::small_scenario(), size);
+  REQUIRE(tests::unreadable_text().empty());
+  desktop.shell().commands().invoke("edit.copy_command_line");
+  CHECK(desktop.says("Copied: ridgepoint predict"));
+  CHECK(tests::unreadable_text() == std::vector<std::string>());
 }
 
 TEST_CASE("the desktop opens on what was shown last, and on the default where that cannot be read") {

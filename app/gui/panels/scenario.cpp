@@ -75,7 +75,7 @@ class Form {
       : context_(context), look_(context.look), s_(context.scenario), state_(context.state) {
     if (!state_.refusal.field.empty() && !(state_.refusal.of == s_)) state_.refusal = {};
     // The prediction's problems, not the moment's: both are the same a frame later.
-    for (const sim::Problem& problem : sim::validate(s_)) problems_.push_back(problem);
+    problems_ = problems_of(s_);
   }
 
   void section(const FieldSection& section) {
@@ -230,7 +230,7 @@ class Form {
 };
 
 std::string caption(const PanelContext& context) {
-  const auto problems = sim::validate(context.scenario).size();
+  const auto problems = problems_of(context.scenario).size();
   if (problems == 0) return "";
   return sim::format_count(static_cast<std::int64_t>(problems)) + (problems == 1 ? " problem" : " problems");
 }
