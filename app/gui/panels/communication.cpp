@@ -233,6 +233,58 @@ const Exchange* draw_table(const Context& context, const StepView& step,
   return hovered ? hovered : picked;
 }
 
+int ranks_in_node(const StepView& step, const sim::Hardware& hardware) {
+  return std::min(std::max(1, hardware.devices_per_node), step.ranks);
+}
+// Two lines of words stand below the map, with what is left free around them.
+float room_of_ranks(const Look& look, float height) {
+  return height - 2 * (text_size_of(look, TextRole::caption, "x").y + look.px(5));
+}
+
+// How nodes are laid out in a room: each a block of cells, a rank a cell, in so many columns.
+struct RankMap {
+  int columns = 1;           // of a node
+  int across = 1, down = 1;  // nodes
+  float cell = 0, gap = 0;
+
+  float node_width() const { return cell * static_cast<float>(columns); }
+  float width(int nodes) const {
+    return static_cast<float>(std::min(nodes, across)) * (node_width() + gap) - gap;
+  }
+};
+
+// The largest cells with which all nodes fit; where none do, the first nodes alone are drawn. A node of many
+// is a column; of few it is as wide as that makes its cells larger.
+RankMap rank_map(const Look& look, int nodes, int per_node, ImVec2 room) {
+  constexpr float kLargest = 60, kLeast = 4;
+  RankMap best;
+  for (int columns = 1; columns <= per_node; columns *= 2) {
+    if (per_node % columns != 0 || (columns > 1 && nodes > 8)) break;
+    RankMap map{columns, 1, 1, look.px(kLargest), look.px(nodes > 8 ? 4 : 10)};
+    for (; map.cell > look.px(kLeast); map.cell -= 1) {
+      if (map.cell < look.px(8)) map.gap = look.px(2);
+      const float height = map.cell * static_cast<float>(per_node / columns);
+      map.across = std::max(1, static_cast<int>((room.x + map.gap) / (map.node_width() + map.gap)));
+      map.down = std::max(1, static_cast<int>((room.y + map.gap) / (height + map.gap)));
+      if (map.across * map.down >= nodes && height <= room.y && map.node_width() <= room.x) break;
+    }
+    if (map.cell > best.cell) best = map;
+  }
+  return best;
+}
+
+// "the data group of rank 0: 8 ranks over 2 nodes, every 2nd rank, 4 side by side in each".
+std::string words_of_group(const Exchange& exchange, const sim::Group& group, const GroupPlace& place,
+                           int rank) {
+  std::string words = "the " + exchange.group_name + " group of rank " + sim::format_count(rank) + ": " +
+                      place_text(group, place);
+  if (group.stride > 1) words += ", every " + sim::format_count(group.stride) + "th rank";
+  if (place.nodes > 1)
+    words += ", " + sim::format_count(place.ranks_per_node) +
+             (place.ranks_per_node == 1 ? " in each" : " side by side in each");
+  return words;
+}
+
 // Nodes as blocks of ranks; those of one group in its colour.
 void draw_ranks(const Context& context, const StepView& step, const Exchange& exchange, ImVec2 size) {
   const Look& look = context.look;
@@ -241,23 +293,12 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
   scope.rank = std::clamp(scope.rank, 0, step.ranks - 1);
   const sim::Group& group = step.groups[static_cast<std::size_t>(exchange.group)];
   const sim::Hardware& hardware = context.prediction.scenario.hardware;
-  const GroupPlace place = place_of(group, hardware);
-  const int per_node = std::min(std::max(1, hardware.devices_per_node), step.ranks);
+  const int per_node = ranks_in_node(step, hardware);
   const int nodes = (step.ranks + per_node - 1) / per_node;
   const ImVec2 begin = ImGui::GetCursorScreenPos();
   const float line = text_size_of(look, TextRole::caption, "x").y;
-  // Two lines of words below, with what is left free around them.
-  const float room = size.y - 2 * (line + look.px(5));
-  // The largest cells with which all nodes fit; where none do, the first nodes alone are drawn.
-  float cell = look.px(44), gap = look.px(4);
-  int across = 1, down = 1;
-  for (; cell > look.px(4); cell -= 1) {
-    if (cell < look.px(8)) gap = look.px(2);
-    const float node = cell * static_cast<float>(per_node);
-    across = std::max(1, static_cast<int>((size.x + gap) / (cell + gap)));
-    down = std::max(1, static_cast<int>((room + gap) / (node + gap)));
-    if (across * down >= nodes && node <= room) break;
-  }
+  const auto [columns, across, down, cell, gap] =
+      rank_map(look, nodes, per_node, {size.x, room_of_ranks(look, size.y)});
   const int shown = std::min(nodes, across * down);
   ImDrawList* list = ImGui::GetWindowDrawList();
   const ImU32 color = group_color(c, name(group.axis));
@@ -270,9 +311,11 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
       const int rank = node * per_node + local;
       if (rank >= step.ranks) break;
       const ImVec2 least = {
-          begin.x + (cell + gap) * static_cast<float>(node % across),
-          begin.y + (cell * static_cast<float>(per_node) + gap) * static_cast<float>(node / across) +
-              cell * static_cast<float>(local)};
+          begin.x + (cell * static_cast<float>(columns) + gap) * static_cast<float>(node % across) +
+              cell * static_cast<float>(local % columns),
+          begin.y +
+              (cell * static_cast<float>(per_node / columns) + gap) * static_cast<float>(node / across) +
+              cell * static_cast<float>(local / columns)};
       const int first = first_of_group(group, rank);
       // Groups beside each other in two shades, so that one sees where each ends.
       const int number = rank / (group.stride * group.size) * group.stride + rank % group.stride;
@@ -291,25 +334,32 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
     ImGui::SetTooltip("rank %d, node %d", hovered, hovered / per_node);
   }
   const float rows = std::ceil(static_cast<float>(shown) / static_cast<float>(across));
-  float y = begin.y + rows * (cell * static_cast<float>(per_node) + gap) + look.px(2);
+  float y = begin.y + rows * (cell * static_cast<float>(per_node / columns) + gap) + look.px(2);
   const auto say = [&](ImU32 words_color, const std::string& words) {
     draw_text(list, look, TextRole::caption, {begin.x, y}, words_color,
               fitted(look, TextRole::caption, words, size.x));
     y += line + look.px(3);
   };
-  std::string whose = "the " + exchange.group_name + " group of rank " + sim::format_count(scope.rank) +
-                      ": " + place_text(group, place);
-  if (group.stride > 1) whose += ", every " + sim::format_count(group.stride) + "th rank";
-  if (place.nodes > 1)
-    whose += ", " + sim::format_count(place.ranks_per_node) +
-             (place.ranks_per_node == 1 ? " in each" : " side by side in each");
-  say(c.text, whose);
+  say(c.text, words_of_group(exchange, group, place_of(group, hardware), scope.rank));
   const std::string ranks = sim::format_count(per_node) + (per_node == 1 ? " rank" : " ranks");
-  say(c.mute, nodes == 1 ? "one node of " + ranks
-                         : (shown < nodes ? "the first " + sim::format_count(shown) + " of "
-                                          : std::string("a column is a node; all ")) +
-                               sim::format_count(nodes) + " nodes of " + ranks);
+  say(c.mute, nodes == 1
+                  ? "one node of " + ranks
+                  : (shown < nodes ? "the first " + sim::format_count(shown) + " of "
+                                   : std::string(columns > 1 ? "a block" : "a column") + " is a node; all ") +
+                        sim::format_count(nodes) + " nodes of " + ranks);
   ImGui::Dummy(size);
+}
+
+// Of the map and the words below it.
+float width_of_ranks(const Context& context, const StepView& step, const Exchange& exchange, ImVec2 most) {
+  const Look& look = context.look;
+  const sim::Hardware& hardware = context.prediction.scenario.hardware;
+  const int per_node = ranks_in_node(step, hardware);
+  const int nodes = (step.ranks + per_node - 1) / per_node;
+  const sim::Group& group = step.groups[static_cast<std::size_t>(exchange.group)];
+  const std::string words = words_of_group(exchange, group, place_of(group, hardware), context.state.rank);
+  return std::max(rank_map(look, nodes, per_node, {most.x, room_of_ranks(look, most.y)}).width(nodes),
+                  text_size_of(look, TextRole::caption, words).x + 1);
 }
 
 // "1 KiB" at powers of 32.
@@ -468,11 +518,13 @@ void draw(const Context& context) {
   const ImVec2 rest = ImGui::GetContentRegionAvail();
   const float gap = look.px(16);
   if (rest.x >= look.px(640)) {
+    // The curve has what the map and the words below it leave.
     const float half = std::floor((rest.x - gap) / 2);
-    if (ImGui::BeginChild("ranks", {half, rest.y})) draw_ranks(context, *step, *shown, {half, rest.y});
+    const float width = std::min(half, width_of_ranks(context, *step, *shown, {half, rest.y}));
+    if (ImGui::BeginChild("ranks", {width, rest.y})) draw_ranks(context, *step, *shown, {width, rest.y});
     ImGui::EndChild();
     ImGui::SameLine(0, gap);
-    draw_curve(context, *step, *shown, {rest.x - half - gap, rest.y});
+    draw_curve(context, *step, *shown, {rest.x - width - gap, rest.y});
     return;
   }
   static constexpr std::array<std::string_view, 2> tabs = {"ranks", "time by size"};
