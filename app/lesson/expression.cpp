@@ -314,9 +314,9 @@ std::string write(const Node& node, const Situation* situation) {
     case Node::Kind::binary:
       break;
   }
-  static constexpr std::pair<char, std::string_view> kWords[] = {{'+', " + "}, {'-', " - "},  {'*', " x "},
-                                                                 {'/', " / "}, {'^', "^"},    {'<', " < "},
-                                                                 {'>', " > "}, {'l', " <= "}, {'g', " >= "}};
+  static constexpr std::pair<char, std::string_view> kWords[] = {
+      {'+', " + "}, {'-', " - "}, {'*', " \u00D7 "}, {'/', " / "}, {'^', "^"},
+      {'<', " < "}, {'>', " > "}, {'l', " <= "},     {'g', " >= "}};
   const auto word = std::ranges::find(kWords, node.operation, &std::pair<char, std::string_view>::first);
   const int rank = rank_of(node);
   const auto part = [&](const Node& child, int least) {

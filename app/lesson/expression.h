@@ -47,9 +47,9 @@ class Expression {
   Value value(const Situation& situation) const;
   // Whether a comparison holds.
   bool holds(const Situation& situation) const { return value(situation).number != 0; }
-  // "6 x parameters x tokens".
+  // "6 × parameters × tokens".
   std::string in_words() const;
-  // The same with the numbers put in: "6 x 8.03B x 16,384 tokens".
+  // The same with the numbers put in: "6 × 8.03B × 16,384 tokens".
   std::string in_numbers(const Situation& situation) const;
 
   struct Node;

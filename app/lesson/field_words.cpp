@@ -1,6 +1,7 @@
 #include "app/lesson/field_words.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 
@@ -12,13 +13,18 @@ namespace app::lesson {
 std::string field_words(std::string_view path) {
   std::string words(path.substr(path.rfind('.') + 1));  // a part alone has no dot: "model"
   std::ranges::replace(words, '_', ' ');
+  // The same words with capitals, where the field's label has them: "KV cache".
+  const sim::AnyField* const field = sim::field_at(path);
+  const auto small = [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); };
+  if (field && std::ranges::equal(words, field->label, {}, {}, small)) words = field->label;
   return words;
 }
 
 std::string axis_words(std::string_view path) {
   const sim::AnyField* const field = sim::field_at(path);
   const bool in_tokens = field && field->unit == sim::FieldUnit::tokens;
-  return field_words(path) + (in_tokens ? ", tokens" : "");
+  const std::string words = field_words(path);
+  return words + (in_tokens && !words.ends_with("tokens") ? ", tokens" : "");
 }
 
 std::string value_words(const std::string& value) {

@@ -117,6 +117,13 @@ TEST_CASE("an expression is written as it asks for, and changes of fields as wor
   CHECK(std::get<ShownPlot>(shown.blocks[2]).over == "seq len, tokens");
   CHECK(std::get<ShownPlot>(shown.blocks[2]).by.empty());
   CHECK(std::get<ShownPlot>(shown.blocks[3]).by == "recompute");
+  const Lesson generates = lesson_with(
+      ":set workload.task=generate\n:plot tpot over workload.max_new_tokens from 64 to 128\n"
+      ":table kv_memory for workload.kv_block: 16, 64\n:formula tpot @ workload.kv_cache=false");
+  const ShownStep tokens = show(generates, 0, scenario_at(generates, 0), predictions);
+  CHECK(std::get<ShownPlot>(tokens.blocks[0]).over == "max new tokens");
+  CHECK(std::get<ShownTable>(tokens.blocks[1]).columns[0] == "KV block, tokens");
+  CHECK_THAT(std::get<ShownFormula>(tokens.blocks[2]).words, contains("with KV cache no"));
 }
 
 TEST_CASE("whole numbers of a lesson are written as all others are, with commas") {
@@ -124,7 +131,7 @@ TEST_CASE("whole numbers of a lesson are written as all others are, with commas"
   const sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
   CHECK(Expression("seq_len >= 262144 tokens").in_numbers({s, predictions}) ==
         "2,048 tokens >= 262,144 tokens");
-  CHECK(Expression("0.5 * 200M tokens < 999 tokens").in_words() == "0.5 x 200M tokens < 999 tokens");
+  CHECK(Expression("0.5 * 200M tokens < 999 tokens").in_words() == "0.5 \u00D7 200M tokens < 999 tokens");
 }
 
 TEST_CASE("what differs between runs is the heading of what was measured of them") {
@@ -285,7 +292,8 @@ TEST_CASE("what is wrong in a line of a paragraph or of a question is named at t
 TEST_CASE("in a formula a unit over a unit does not look like one more division") {
   CHECK(Expression("15T tokens / tokens_per_second").in_words() == "15T tokens / (tokens/s)");
   // A unit alone is taken away or put on, which is no arithmetic; an hour is some seconds.
-  CHECK(Expression("heads * seq_len * 2 bytes / 1 tokens").in_words() == "heads x sequence x 2 bytes");
+  CHECK(Expression("heads * seq_len * 2 bytes / 1 tokens").in_words() ==
+        "heads \u00D7 sequence \u00D7 2 bytes");
   CHECK(Expression("step_time / 1 h").in_words() == "step / 1 h");
   CHECK(Expression("200M tokens / 3^(1/0.21)").in_words() == "200M tokens / 3^(1 / 0.21)");
 }

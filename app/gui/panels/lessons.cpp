@@ -260,7 +260,11 @@ std::string caption(const PanelContext&) {
 void draw(const Context& context) {
   LessonsState& state = context.state;
   state.reload();
-  if (context.view.maximised == kPanel) state.presented_in = ImGui::GetFrameCount();
+  if (context.view.maximised == kPanel) {
+    state.presented_in = ImGui::GetFrameCount();
+    // Keys choose by letters: a frame around the first choice would look like one that was made.
+    ImGui::SetNavCursorVisible(false);
+  }
   if (!state.open_now()) context.view.room.erase(kPanel);
   if (!state.current || *state.current >= state.entries.size()) return draw_library(context);
   const LessonsState::Entry& entry = state.entries[*state.current];

@@ -130,6 +130,13 @@ struct Canvas {
     moment(least.x, right, least.y, bottom);
     const sim::MemoryTimePoint& level = film.level_at(now);
     const float left = right + look.px(12), width = look.px(22);
+    // What will be large has its name from the start: its colour is seen.
+    const auto most_of = [this](std::size_t k) {
+      std::int64_t most_at_once = 0;
+      for (const sim::MemoryTimePoint& point : film.levels)
+        most_at_once = std::max(most_at_once, point.bytes[k].value);
+      return static_cast<double>(most_at_once);
+    };
     double sum = 0;
     float free_above = bottom;
     for (std::size_t k = 0; k < level.bytes.size(); ++k) {
@@ -140,7 +147,7 @@ struct Canvas {
       // Beside its part, or as near above it as there is room.
       const float line = text_size_of(look, TextRole::caption, "x").y;
       const float middle = std::min((upper + lower) / 2, free_above - line / 2);
-      if (bytes > kWorthAName * most_bytes && middle - line / 2 >= least.y) {
+      if (most_of(k) > kWorthAName * most_bytes && middle - line / 2 >= least.y) {
         const std::string words =
             std::string(memory_category_title(static_cast<int>(k))) + " " + sim::format(level.bytes[k]);
         const float swatch = look.px(8), name = left + width + look.px(6);

@@ -52,10 +52,10 @@ class QuestionView {
  private:
   void lock() { answer_.locked = locked_now_ = true; }
 
-  // With the letter that chooses it in the room, and behind it what it comes to.
+  // With the letter that chooses it in the room, and behind it what it comes to, unless its words say that.
   std::string choice_text(std::size_t i, bool locked) const {
     std::string words = lesson::plain(q_.choices[i]);
-    if (locked && q_.values[i] != words) words += "   " + q_.values[i];
+    if (locked && words.find(q_.values[i]) == std::string::npos) words += "   " + q_.values[i];
     return in_the_room_ ? std::string(1, static_cast<char>('A' + i)) + "  " + words : words;
   }
   // A screen in the room has few lines: choices that fit into one share it.

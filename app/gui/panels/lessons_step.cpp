@@ -1,7 +1,9 @@
 #include "app/gui/panels/lessons_step.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
+#include <span>
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/lessons_figures.h"
@@ -88,12 +90,10 @@ class StepBlocks {
     const bool says_unit = *unit.name == '\0' || p.quantity == unit.name;  // "tokens/s"
     const std::string label =
         p.quantity + (says_unit ? "" : std::string(", ") + unit.name) + (p.by.empty() ? "" : ", by " + p.by);
-    // Above it, in full: beside a low plot there is no room for it.
-    text_wrapped(look_, TextRole::caption, c_.dim, label);
     std::vector<LegendEntry> curves;
     for (std::size_t i = 0; i < p.curves.size(); ++i)
       curves.push_back({curve_color(c_, i, p.curves.size()), p.curves[i].label});
-    if (curves.size() > 1) draw_legend(look_, curves, ImGui::GetContentRegionAvail().x);
+    plot_heading(label, curves);
     Chart chart(look_, "##plot",
                 {ImGui::GetContentRegionAvail().x,
                  std::min(look_.px(230), kPlotOfScreen * ImGui::GetMainViewport()->Size.y)},
@@ -219,6 +219,19 @@ class StepBlocks {
   }
 
  private:
+  // Above the plot, in full: beside a low one there is no room for it. Curves are named behind it where they
+  // fit.
+  void plot_heading(const std::string& label, std::span<const LegendEntry> curves) {
+    const float room = ImGui::GetContentRegionAvail().x, gap = look_.px(20);
+    const float left = room - text_size_of(look_, TextRole::caption, label).x - gap;
+    text_wrapped(look_, TextRole::caption, c_.dim, label);
+    if (curves.size() < 2) return;
+    const bool beside =
+        left > 0 && legend_height(look_, curves, left) == legend_height(look_, curves, FLT_MAX);
+    if (beside) ImGui::SameLine(0, gap);
+    draw_legend(look_, curves, beside ? left : room);
+  }
+
   bool measure_button(const StudyProgress& progress) {
     ImGui::BeginDisabled(state_.executable.empty());
     const bool pressed = primary_button(look_, progress.running ? "Stop" : "Measure it here",
