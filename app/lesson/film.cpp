@@ -336,10 +336,8 @@ void fill_tiles(Film& film, const sim::Scenario& scenario, const sim::Report& re
   }
   film.holders = static_cast<int>(tiles);
   film.table_bytes = static_cast<double>(length) * static_cast<double>(length) * 2;
-  film.title = fmt::format(
-      "Scores of one head, {} queries (rows) by as many keys, a tile of {} at a time; bars: of each row's "
-      "sum",
-      sim::format_count(length), tile);
+  film.title = fmt::format("Scores of one head, {} queries by as many keys in tiles of {}; bars: rows' sums",
+                           sim::format_count(length), tile);
 }
 
 }  // namespace

@@ -137,7 +137,8 @@ TEST_CASE("whole numbers of a lesson are written as all others are, with commas"
 TEST_CASE("what differs between runs is the heading of what was measured of them") {
   Predictions predictions;
   const Lesson lesson = lesson_with(
-      ":set model=gpt2-124m, workload.dtype=fp32\n:measure step_time for implementation.attention: standard, "
+      ":set model=gpt2-124m, workload.seq_len=1024, workload.dtype=fp32\n:measure step_time for "
+      "implementation.attention: standard, "
       "flash");
   const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
   const auto& measured = std::get<ShownMeasurement>(shown.blocks[0]);

@@ -59,7 +59,8 @@ TEST_CASE("asked for tokens, what was trained on eight devices generates on one,
   CHECK(test::changed_fields(trained, generates) ==
         std::set<std::string>{"workload.task", "workload.batch_size", "strategy.data_parallel",
                               "strategy.zero_stage"});
-  CHECK(desktop.says("data 8"));  // what went with it
+  CHECK(desktop.says("What divides training alone goes: "));
+  CHECK_THAT(std::string(document.undo_label()), contains("ZeRO 1"));
   desktop.press(ImGuiMod_Ctrl | ImGuiKey_Z);
   CHECK(document.scenario() == trained);
 

@@ -221,7 +221,7 @@ TEST_CASE("on a screen of 1280 by 720 the smallest type of what is presented has
   shell.commands().invoke("maximise.lessons");
   desktop.press(ImGuiKey_F11);
   desktop.settle_studies();
-  CHECK(desktop.says("Sixteen bytes a weight"));
+  CHECK(desktop.says("What a weight brings along"));
   for (const TextRole role : {TextRole::caption, TextRole::body, TextRole::number, TextRole::title})
     CHECK(text_size_of(shell.look(), role, "x").y >= 24);
 }

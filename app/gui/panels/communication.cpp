@@ -96,14 +96,15 @@ void draw_headline(const Context& context, const StepView& step, const std::vect
   const float picker = step.stages > 1 ? look.px(110) : 0;
   const float begin = ImGui::GetCursorPosX(), room = ImGui::GetContentRegionAvail().x;
   ImGui::AlignTextToFramePadding();
-  text_fitted(
-      look, TextRole::title, c.text,
+  const float width = room - picker - look.px(8);
+  const std::string words =
       "Exposed for " +
-          sim::format_percent(sim::step_parts(*context.prediction.report).share(sim::StepPart::network)) +
-          " of the step" + (step.stages > 1 ? "; on this stage " : ": ") +
-          sim::format(sim::Seconds{exposed}) + " exposed, " + sim::format(sim::Seconds{hidden}) +
-          " hidden behind compute",
-      room - picker - look.px(8));
+      sim::format_percent(sim::step_parts(*context.prediction.report).share(sim::StepPart::network)) +
+      " of the step" + (step.stages > 1 ? "; on this stage " : ": ") + sim::format(sim::Seconds{exposed}) +
+      " exposed, " + sim::format(sim::Seconds{hidden}) + " hidden";
+  const std::string longer = words + " behind compute";
+  text_fitted(look, TextRole::title, c.text,
+              text_size_of(look, TextRole::title, longer).x <= width ? longer : words, width);
   if (step.stages < 2) return;
   ImGui::SameLine();
   CommunicationState& scope = context.state;

@@ -165,7 +165,7 @@ class StepBlocks {
         text_wrapped(look_, TextRole::body, c_.text, row.what());
         const auto cell = [&](ImU32 color, const std::string& words) {
           ImGui::TableNextColumn();
-          text(look_, TextRole::number, color, words.empty() ? "\u2013" : words);
+          text(look_, TextRole::number, words.empty() ? c_.mute : color, words.empty() ? "\u2013" : words);
         };
         cell(c_.predicted, row.predicted);
         cell(c_.measured, row.measured);
@@ -228,7 +228,11 @@ class StepBlocks {
     if (curves.size() < 2) return;
     const bool beside =
         left > 0 && legend_height(look_, curves, left) == legend_height(look_, curves, FLT_MAX);
-    if (beside) ImGui::SameLine(0, gap);
+    if (beside) {
+      ImGui::SameLine(0, gap);
+      const float lower = (legend_height(look_, curves, FLT_MAX) - ImGui::GetItemRectSize().y) / 2;
+      ImGui::SetCursorPosY(ImGui::GetCursorPosY() - lower);
+    }
     draw_legend(look_, curves, beside ? left : room);
   }
 

@@ -2,6 +2,7 @@
 // spends its time on, and the runs that can be pinned.
 #include "app/gui/pins.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -115,15 +116,24 @@ void draw_metrics(const PanelContext& context, const std::vector<Column>& column
   const Look& look = context.look;
   const Palette& c = look.color();
   const Pin* baseline = context.pins.baseline();
+  constexpr float kName = 132, kBeside = 160, kBelow = 100, kPadding = 10;  // points
   const int count = static_cast<int>(columns.size()) + 1;
+  // A difference stands before its number where all columns have room for that, else below it.
+  const float each = (ImGui::GetContentRegionAvail().x - look.px(kName + kPadding)) /
+                         static_cast<float>(std::max<std::size_t>(1, columns.size())) -
+                     look.px(kPadding);
+  const bool beside = !baseline || each >= look.px(kBeside);
+  const float line = text_size_of(look, TextRole::number, "x").y;
+  const float row = (beside ? line : line + text_size_of(look, TextRole::caption, "x").y) + look.px(8);
+  const auto metrics = metrics_of(task_of(context));
   if (!ImGui::BeginTable("metrics", count, ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_ScrollX,
-                         {0, (text_size_of(look, TextRole::number, "x").y + look.px(8)) *
-                                 static_cast<float>(metrics_of(task_of(context)).size() + 2)}))
+                         {0, row * static_cast<float>(metrics.size()) + 2 * (line + look.px(8))}))
     return;
   ImGui::TableSetupScrollFreeze(1, 1);
-  ImGui::TableSetupColumn("metric", ImGuiTableColumnFlags_WidthFixed, look.px(132));
+  ImGui::TableSetupColumn("metric", ImGuiTableColumnFlags_WidthFixed, look.px(kName));
   for (const Column& column : columns)
-    ImGui::TableSetupColumn(column.name.c_str(), ImGuiTableColumnFlags_WidthFixed, look.px(160));
+    ImGui::TableSetupColumn(column.name.c_str(), ImGuiTableColumnFlags_WidthFixed,
+                            std::clamp(each, look.px(kBelow), look.px(kBeside)));
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   ImGui::TableNextColumn();
   for (const Column& column : columns) {
@@ -133,7 +143,7 @@ void draw_metrics(const PanelContext& context, const std::vector<Column>& column
     if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", of_what(*column.report).c_str());
     ImGui::PopID();
   }
-  for (const Metric& metric : metrics_of(task_of(context))) {
+  for (const Metric& metric : metrics) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     text(look, TextRole::body, c.dim, metric.name);
@@ -144,12 +154,15 @@ void draw_metrics(const PanelContext& context, const std::vector<Column>& column
       const auto value = of(*column.report);
       if (!value) continue;
       std::string words = text_of(*value, metric.measure);
-      if (was && column.pin != baseline) words = signed_percent(*value / *was - 1) + "  " + words;
+      const std::string difference =
+          was && column.pin != baseline ? signed_percent(*value / *was - 1) : std::string();
+      if (beside && !difference.empty()) words = difference + "  " + words;
       text_right(look, TextRole::number,
                  column.pin && column.pin->measured() ? c.measured
                  : column.pin                         ? c.text
                                                       : c.predicted,
                  words);
+      if (!beside && !difference.empty()) text_right(look, TextRole::caption, c.dim, difference);
     }
   }
   ImGui::EndTable();
