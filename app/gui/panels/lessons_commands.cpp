@@ -6,8 +6,9 @@
 namespace app::gui {
 namespace {
 
-constexpr std::size_t kLettered = 6;  // choices that a letter chooses
-constexpr float kOfAScreen = .8f;     // that an arrow scrolls
+constexpr const char* kPanelKeys = "lesson";  // who owns a key that leads on
+constexpr std::size_t kLettered = 6;          // choices that a letter chooses
+constexpr float kOfAScreen = .8f;             // that an arrow scrolls
 
 }  // namespace
 
@@ -17,7 +18,12 @@ void LessonsState::add_commands(Commands& commands) {
         {.id = id,
          .category = "Lessons",
          .label = label,
-         .run = [this, steps] { walk(steps); },
+         .run =
+             [this, steps, key] {
+               // Held, the key would also scroll the step that it leads to.
+               ImGui::SetKeyOwner(key, ImHashStr(kPanelKeys), ImGuiInputFlags_LockUntilRelease);
+               walk(steps);
+             },
          .shortcut = key,
          // At the end of what is presented an arrow does nothing, rather than leave it.
          .enabled = [this, steps, alone] { return alone ? presented() && open_now() : can_walk(steps); },

@@ -116,7 +116,7 @@ void draw_metrics(const PanelContext& context, const std::vector<Column>& column
   const Look& look = context.look;
   const Palette& c = look.color();
   const Pin* baseline = context.pins.baseline();
-  constexpr float kName = 132, kBeside = 160, kBelow = 100, kPadding = 10;  // points
+  constexpr float kName = 108, kBeside = 160, kBelow = 92, kPadding = 10;  // points
   const int count = static_cast<int>(columns.size()) + 1;
   // A difference stands before its number where all columns have room for that, else below it.
   const float each = (ImGui::GetContentRegionAvail().x - look.px(kName + kPadding)) /
@@ -124,7 +124,8 @@ void draw_metrics(const PanelContext& context, const std::vector<Column>& column
                      look.px(kPadding);
   const bool beside = !baseline || each >= look.px(kBeside);
   const float line = text_size_of(look, TextRole::number, "x").y;
-  const float row = (beside ? line : line + text_size_of(look, TextRole::caption, "x").y) + look.px(8);
+  const float below = text_size_of(look, TextRole::caption, "x").y + ImGui::GetStyle().ItemSpacing.y;
+  const float row = (beside ? line : line + below) + look.px(8);
   const auto metrics = metrics_of(task_of(context));
   if (!ImGui::BeginTable("metrics", count, ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_ScrollX,
                          {0, row * static_cast<float>(metrics.size()) + 2 * (line + look.px(8))}))
