@@ -224,12 +224,22 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
 void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
   if (next.hardware.name == sim::kThisMachine) cli::link_ranks(next);
   const sim::Scenario& now = document().scenario();
-  const sim::Scenario followed = with_batch_following(now, with_division_following(now, next));
-  if (const std::string more = differences(next, followed); !more.empty()) {
+  const sim::Scenario divided = with_division_following(now, next);
+  const sim::Scenario followed = with_batch_following(now, divided);
+  // Divisions of training have their labels there.
+  const auto in_training = [](sim::Scenario scenario) {
+    scenario.workload.task = sim::Task::train;
+    return scenario;
+  };
+  std::string more = differences(in_training(next), in_training(divided));
+  std::string why = "What divides training alone goes: ";
+  if (more.empty()) {
+    more = differences(divided, followed);
+    why = "The batch follows: ";
+  }
+  if (!more.empty()) {
     label += ", " + more;
-    toast_.say(
-        (followed.strategy == next.strategy ? "The batch follows: " : "What divides training alone goes: ") +
-        more + ". Undo takes both back.");
+    toast_.say(why + more + ". Undo takes both back.");
   }
   document().edit(std::move(label), followed, key);
 }

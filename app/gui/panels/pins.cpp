@@ -116,12 +116,12 @@ void draw_metrics(const PanelContext& context, const std::vector<Column>& column
   const Look& look = context.look;
   const Palette& c = look.color();
   const Pin* baseline = context.pins.baseline();
-  constexpr float kName = 108, kBeside = 160, kBelow = 92, kPadding = 10;  // points
+  constexpr float kName = 104, kBeside = 160, kBelow = 90;  // points
   const int count = static_cast<int>(columns.size()) + 1;
   // A difference stands before its number where all columns have room for that, else below it.
-  const float each = (ImGui::GetContentRegionAvail().x - look.px(kName + kPadding)) /
-                         static_cast<float>(std::max<std::size_t>(1, columns.size())) -
-                     look.px(kPadding);
+  const float padding = 2 * ImGui::GetStyle().CellPadding.x * static_cast<float>(count);
+  const float each = (ImGui::GetContentRegionAvail().x - look.px(kName) - padding) /
+                     static_cast<float>(std::max<std::size_t>(1, columns.size()));
   const bool beside = !baseline || each >= look.px(kBeside);
   const float line = text_size_of(look, TextRole::number, "x").y;
   const float below = text_size_of(look, TextRole::caption, "x").y + ImGui::GetStyle().ItemSpacing.y;
