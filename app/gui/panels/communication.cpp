@@ -335,7 +335,7 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
     ImGui::SetTooltip("rank %d, node %d", hovered, hovered / per_node);
   }
   const float rows = std::ceil(static_cast<float>(shown) / static_cast<float>(across));
-  float y = begin.y + rows * (cell * static_cast<float>(per_node / columns) + gap) + look.px(2);
+  float y = begin.y + rows * (cell * static_cast<float>(per_node / columns) + gap) - gap + look.px(6);
   const auto say = [&](ImU32 words_color, const std::string& words) {
     draw_text(list, look, TextRole::caption, {begin.x, y}, words_color,
               fitted(look, TextRole::caption, words, size.x));
