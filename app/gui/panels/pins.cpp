@@ -116,22 +116,25 @@ void draw_metrics(const PanelContext& context, const std::vector<Column>& column
   const Look& look = context.look;
   const Palette& c = look.color();
   const Pin* baseline = context.pins.baseline();
-  constexpr float kName = 104, kBeside = 160, kBelow = 90;  // points
+  constexpr float kBeside = 160, kBelow = 90;  // points
+  const auto metrics = metrics_of(task_of(context));
+  float name_width = 0;
+  for (const Metric& metric : metrics)
+    name_width = std::max(name_width, std::ceil(text_size_of(look, TextRole::body, metric.name).x) + 1);
   const int count = static_cast<int>(columns.size()) + 1;
   // A difference stands before its number where all columns have room for that, else below it.
   const float padding = 2 * ImGui::GetStyle().CellPadding.x * static_cast<float>(count);
-  const float each = (ImGui::GetContentRegionAvail().x - look.px(kName) - padding) /
+  const float each = (ImGui::GetContentRegionAvail().x - name_width - padding) /
                      static_cast<float>(std::max<std::size_t>(1, columns.size()));
   const bool beside = !baseline || each >= look.px(kBeside);
   const float line = text_size_of(look, TextRole::number, "x").y;
   const float below = text_size_of(look, TextRole::caption, "x").y + ImGui::GetStyle().ItemSpacing.y;
   const float row = (beside ? line : line + below) + look.px(8);
-  const auto metrics = metrics_of(task_of(context));
   if (!ImGui::BeginTable("metrics", count, ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_ScrollX,
                          {0, row * static_cast<float>(metrics.size()) + 2 * (line + look.px(8))}))
     return;
   ImGui::TableSetupScrollFreeze(1, 1);
-  ImGui::TableSetupColumn("metric", ImGuiTableColumnFlags_WidthFixed, look.px(kName));
+  ImGui::TableSetupColumn("metric", ImGuiTableColumnFlags_WidthFixed, name_width);
   for (const Column& column : columns)
     ImGui::TableSetupColumn(column.name.c_str(), ImGuiTableColumnFlags_WidthFixed,
                             std::clamp(each, look.px(kBelow), look.px(kBeside)));
