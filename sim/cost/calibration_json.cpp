@@ -1,5 +1,8 @@
 // A calibration as a file: {"schema_version":1, "device":..., "hardware":{...}, "launch_us":...,
 // "samples":[...]}.
+#include <algorithm>
+#include <functional>
+
 #include "sim/cost/calibration.h"
 #include "sim/scenario/listed_fields.h"
 #include "sim/scenario/scenario_json.h"
@@ -37,6 +40,7 @@ void fields(auto& v, Like<CollectiveSample> auto& s) {
 void fields(auto& v, Like<CacheShare> auto& s) {
   v.needed("working_set_bytes", s.working_set.value);
   v.needed("from_memory", s.from_memory);
+  v.require(s.from_memory <= 1, "from_memory", "must be 1 or less");
 }
 
 void fields(auto& v, Like<SustainedLoad> auto& load) {
@@ -78,11 +82,9 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   FieldReader(object, kNotNegative)("collectives", c.collectives);
   FieldReader(object, kNotNegative)("cache_shares", c.cache_shares);
   object.finish();
-  for (std::size_t i = 0; i < c.cache_shares.size(); ++i) {
-    if (c.cache_shares[i].from_memory > 1) object.fail("cache_shares.from_memory", "must be 1 or less");
-    if (i > 0 && c.cache_shares[i].working_set <= c.cache_shares[i - 1].working_set)
-      object.fail("cache_shares.working_set_bytes", "must ascend");
-  }
+  if (std::ranges::adjacent_find(c.cache_shares, std::ranges::greater_equal(), &CacheShare::working_set) !=
+      c.cache_shares.end())
+    object.fail("cache_shares.working_set_bytes", "must ascend");
   for (const CollectiveSample& s : c.collectives) {
     if (!(s.median.value > 0)) object.fail("collectives.median_seconds", "must be above 0");
     if (s.bytes.value <= 0) object.fail("collectives.bytes", "must be above 0");

@@ -276,7 +276,7 @@ TEST_CASE("a calibration's file reads back as it was written, and refuses what i
     other.cache_shares = std::move(shares);
     CHECK_THROWS_WITH(calibration_from_json(to_json(other), "c.json"), contains(message));
   };
-  refused({{{1 << 20}, 1.5}}, "\"cache_shares.from_memory\" must be 1 or less");
+  refused({{{1 << 20}, 1.5}}, "\"cache_shares[0].from_memory\" must be 1 or less");
   refused({{{1 << 20}, 0}, {{1 << 20}, 0.5}}, "\"cache_shares.working_set_bytes\" must ascend");
   std::string wrong = json;
   wrong.replace(wrong.find("\"device\""), 8, "\"dveice\"");
