@@ -20,4 +20,18 @@ LayerRange layers_of(const Scenario& s, std::int32_t piece) {
   return layers_of(piece, pieces_of(s.strategy), static_cast<std::int32_t>(s.model.num_hidden_layers), head);
 }
 
+std::vector<Problem> division_problems(const Scenario& s) {
+  std::vector<Problem> problems;
+  const Strategy& t = s.strategy;
+  const std::int64_t pieces = std::int64_t{t.pipeline_parallel} * t.virtual_pipeline;
+  if (t.pipeline_parallel > 1 && pieces > s.model.num_hidden_layers)
+    add_problem(problems, t.virtual_pipeline > 1 ? "strategy.virtual_pipeline" : "strategy.pipeline_parallel",
+                "cuts the model into ", pieces, " pieces, but it has ", s.model.num_hidden_layers, " layers");
+  return problems;
+}
+
+void divide_evenly(Scenario& s) {
+  s.implementation.pipeline.balances_head = false;
+}
+
 }  // namespace sim

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "sim/format.h"
+#include "sim/plan/layer_division.h"
 #include "sim/plan/lora.h"
 #include "sim/plan/schedule.h"
 #include "sim/plan/strategy_problems.h"
@@ -459,10 +460,7 @@ class Checker {
   void check_pipeline() {
     const Strategy& s = s_.strategy;
     const Workload& w = s_.workload;
-    const std::int64_t pieces = std::int64_t{s.pipeline_parallel} * s.virtual_pipeline;
-    if (s.pipeline_parallel > 1 && pieces > s_.model.num_hidden_layers)
-      add(s.virtual_pipeline > 1 ? "strategy.virtual_pipeline" : "strategy.pipeline_parallel",
-          "cuts the model into ", pieces, " pieces, but it has ", s_.model.num_hidden_layers, " layers");
+    for (const Problem& p : division_problems(s_)) add(p.field, p.message);
     if (w.task == Task::generate) return;
     // Where the batch does not divide, that is the problem; how the rest interleaves is not known.
     const bool divides = w.global_batch_size > 0 && w.micro_batch_size > 0 &&

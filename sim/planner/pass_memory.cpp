@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "sim/plan/layer_division.h"
 #include "sim/plan/lives.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/pass_steps.h"
@@ -114,7 +115,7 @@ class PassMemory::Tracer {
         groups_(blocks.plan(), uses_of_blocks(blocks.plan())),
         few_(blocks.plan().scenario),
         runs_(blocks.blocks().kinds.size() * kShapes * kFewPieces) {
-    few_.implementation.pipeline.balances_head = false;
+    divide_evenly(few_);
     few_.strategy.virtual_pipeline = 1;
     const Plan& plan = blocks.plan();
     const std::vector<bool> accumulates = accumulated_gradients(plan, blocks.blocks());

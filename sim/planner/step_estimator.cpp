@@ -9,6 +9,7 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
 #include "sim/plan/builder.h"
+#include "sim/plan/layer_division.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/fields.h"
@@ -165,7 +166,7 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
     if (with.model.moe.first_k_dense_replace >= own) with.model.moe.first_k_dense_replace = kMostLayers;
     if (s.model.num_nextn_predict_layers > 0)
       while (kind_of_layer(with, with_layers - 1) != kind_of_layer(s, own - 1)) ++with_layers;
-    with.implementation.pipeline.balances_head = false;
+    divide_evenly(with);
   }
   known = std::make_unique<BlockTimes>(make_step_plan(with, key.parts), known_->base.hardware,
                                        known_->calibration);

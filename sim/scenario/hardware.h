@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/dtype.h"
+#include "sim/scenario/field.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -43,5 +44,22 @@ struct Hardware {
   FlopsPerSecond peak_for(DType t) const;
   bool has_peak_for(DType t) const;
 };
+
+// clang-format off
+template <>
+inline constexpr auto kFields<Hardware> = [] {
+  using H = Hardware;
+  return std::tuple{
+    field("multiprocessors", &H::multiprocessors, "", "", "").at_least(0),
+    field("power_w", &H::power_w, "", "", "").at_least(0),
+    field("sustained_clock", &H::sustained_clock, "", "", ""),
+    field("device_spread", &H::device_spread, "device-spread", "spread, %",
+          "standard deviation of the time of the same work on one device and another, over the mean").between(0, .9999).when(trains).in(FieldUnit::percent).seldom_set(),
+    field("pass_jitter", &H::pass_jitter, "pass-jitter", "pass jitter, %",
+          "the same of a micro-batch's pass on one device from one time to the next").between(0, .9999).when(trains).in(FieldUnit::percent).seldom_set(),
+    field("is_cpu", &H::is_cpu, "", "", ""),
+    field("devices_per_node", &H::devices_per_node, "", "", "").at_least(1)};
+}();
+// clang-format on
 
 }  // namespace sim

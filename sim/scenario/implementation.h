@@ -7,6 +7,7 @@
 
 #include "sim/dtype.h"
 #include "sim/enum_names.h"
+#include "sim/scenario/field.h"
 #include "sim/scenario/memory_profile.h"
 #include "sim/scenario/serving_implementation.h"
 #include "sim/units.h"
@@ -189,5 +190,27 @@ struct Implementation {
 
   bool operator==(const Implementation&) const = default;
 };
+
+// clang-format off
+template <>
+inline constexpr auto kFields<Implementation> = [] {
+  using I = Implementation;
+  return std::tuple{
+    field("attention", &I::attention, "attention", "attention", "by tiles (flash), or with scores in memory (standard)"),
+    field("dropout", &I::dropout, "dropout-masks", "dropout",
+          "dropout, whose masks of a byte an element are kept for the backward pass"),
+    field("fused_residual", &I::fused_residual, "fused-residual", "fused residual",
+          "residuals are added by the product before them; else by an operation of their own"),
+    field("head_chunks", &I::head_chunks, "head-chunks", "head chunks",
+          "parts of a micro-batch's rows that head and loss work on in turn, so that only one's logits are stored").between(1, kMostHeadChunks).when(trains),
+    field("vocabulary_multiple", &I::vocabulary_multiple, "", "", "").between(1, kLargestVocabularyMultiple),
+    field("recompute_stops_early", &I::recompute_stops_early, "", "", ""),
+    field("selective_by_operation", &I::selective_by_operation, "", "", ""),
+    field("recomputed_layers", &I::recomputed_layers, "", "", "").between(0, 1),
+    field("gradient_dtype", &I::gradient_dtype, "", "", "").one_of(kGradientTypes),
+    field("master_weights", &I::master_weights, "", "", ""),
+    field("runs_here", &I::runs_here, "", "", "")};
+}();
+// clang-format on
 
 }  // namespace sim

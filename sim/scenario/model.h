@@ -7,6 +7,7 @@
 
 #include "sim/dtype.h"
 #include "sim/enum_names.h"
+#include "sim/scenario/field.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -260,6 +261,23 @@ struct Model {
   std::int64_t mlp_up_size() const { return up_size(intermediate_size); }
   std::int64_t up_size(std::int64_t width) const { return is_gated(activation) ? 2 * width : width; }
 };
+
+// clang-format off
+template <>
+inline constexpr auto kFields<Model> = [] {
+  using M = Model;
+  return std::tuple{
+    field("attention_chunk_size", &M::attention_chunk_size, "attention-chunk", "attention chunk",
+          "tokens of a segment within which queries attend; 0: they see all before them").between(0, kLongestSequence).in(FieldUnit::tokens).seldom_set(),
+    field("embedding_multiplier", &M::embedding_multiplier, "", "", ""),
+    field("norm_placement", &M::norm_placement, "", "", ""),
+    field("norm_gains_from_one", &M::norm_gains_from_one, "", "", ""),
+    field("partial_rotary_factor", &M::partial_rotary_factor, "", "", "").between(0, 1),
+    field("rope_local_base_freq", &M::rope_local_base_freq, "", "", "").at_least(0),
+    field("num_nextn_predict_layers", &M::num_nextn_predict_layers, "mtp-modules", "MTP modules",
+          "modules that predict further tokens in training").between(0, kMostPredictions).when(trains).seldom_set()};
+}();
+// clang-format on
 
 // Number of parameters, counted tensor by tensor; for sizes in which validate() (scenario.h) finds no
 // problem.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/enum_names.h"
+#include "sim/scenario/field.h"
 
 namespace sim {
 
@@ -68,5 +69,56 @@ struct Strategy {
   }
   int devices() const { return data_parallel * tensor_parallel * pipeline_parallel * context_parallel; }
 };
+
+// clang-format off
+template <>
+inline constexpr auto kFields<Strategy> = [] {
+  using S = Strategy;
+  using enum FieldSearch;
+  return std::tuple{
+    field("data_parallel", &S::data_parallel, "dp", "data",
+          "data parallel degree").between(1, kMostDevices).searched(always).when(has_replicas),
+    field("tensor_parallel", &S::tensor_parallel, "tp", "tensor",
+          "tensor parallel degree").between(1, kMostDevices).searched(always),
+    field("pipeline_parallel", &S::pipeline_parallel, "pp", "pipeline",
+          "pipeline stages").between(1, kMostDevices).searched(always).when(trains),
+    field("virtual_pipeline", &S::virtual_pipeline, "vpp", "chunks",
+          "model chunks that a pipeline stage holds").between(1, kMostDevices).searched(always).when(trains),
+    field("context_parallel", &S::context_parallel, "cp", "context",
+          "context parallel degree").between(1, kMostDevices).searched(always).when(trains),
+    field("expert_parallel", &S::expert_parallel, "ep", "expert",
+          "expert parallel degree").between(1, kMostDevices).searched(always).when(has_experts),
+    field("expert_tensor_parallel", &S::expert_tensor_parallel, "etp", "expert tensor",
+          "devices that share an expert: 0 as --tp, or 1").between(0, kMostDevices).searched(always).when(trains_experts),
+    field("expert_dispatch", &S::expert_dispatch, "expert-dispatch", "dispatch to",
+          "copies of a token that cross between nodes: one for each expert, or for each node").when(divides_experts).seldom_set(),
+    field("zero_stage", &S::zero_stage, "zero", "ZeRO",
+          "ZeRO stage: 0, 1, 2 or 3").between(0, 3).searched(always).when(trains),
+    field("shard_group", &S::shard_group, "shard-group", "shard group",
+          "ranks that ZeRO divides states over (hybrid sharding); 0: all data-parallel ranks").between(0, kMostDevices).searched(always).when(divides_states).seldom_set(),
+    field("prefetch", &S::prefetch, "prefetch", "prefetch",
+          "ZeRO 3: units whose parameters are gathered ahead").between(0, kMostLayers).searched(allowed).when(gathers_parameters).seldom_set(),
+    field("gradient_bucket", &S::gradient_bucket, "gradient-bucket", "bucket",
+          "bytes of layers' gradients reduced as one message; 0: a layer's").between(0, kMostBucketBytes).in(FieldUnit::bytes).searched(allowed).when(reduces_gradients).seldom_set(),
+    field("sequence_parallel", &S::sequence_parallel, "sequence-parallel", "seq. parallel",
+          "divide norms along the sequence beside tensor parallelism").searched(always).when(trains),
+    field("context_parallel_comm", &S::context_parallel_comm, "cp-comm", "context comm.",
+          "how context-parallel ranks see each other's keys and values").searched(allowed).when(divides_sequences).seldom_set(),
+    field("schedule", &S::schedule, "schedule", "schedule",
+          "of the pipeline").one_of(kScheduleNames).searched(always).when(trains),
+    field("rank_order", &S::rank_order, "rank-order", "rank order",
+          "which ranks are neighbours, nearest first: tp-cp-ep-dp-pp (default), tp-cp-pp-ep-dp, ...").searched(allowed).when(trains).seldom_set(),
+    field("recompute", &S::recompute, "recompute", "recompute",
+          "activations computed again in the backward pass").searched(always).when(trains),
+    field("recompute_interval", &S::recompute_interval, "recompute-interval", "interval",
+          "with --recompute full: layers between inputs that are kept").between(1, kMostLayers).searched(always).when(keeps_inputs_at_intervals),
+    field("recompute_operations", &S::recompute_operations, "recompute-operations", "operations",
+          "what is computed again, by commas").one_of(kRecomputeWords).when(recomputes_operations),
+    field("offload_optimizer", &S::offload_optimizer, "offload-optimizer", "offload opt.",
+          "states live in the host's memory, which updates them").searched(always).when(trains).seldom_set(),
+    field("offload_activations", &S::offload_activations, "offload-activations", "offload act.",
+          "what is kept for the backward pass waits in the host's memory").searched(allowed).when(trains).seldom_set()};
+}();
+// clang-format on
 
 }  // namespace sim

@@ -7,6 +7,7 @@
 
 #include "sim/dtype.h"
 #include "sim/enum_names.h"
+#include "sim/scenario/field.h"
 
 namespace sim {
 
@@ -74,6 +75,57 @@ struct Workload {
 
   bool operator==(const Workload&) const = default;
 };
+
+// clang-format off
+template <>
+inline constexpr auto kFields<Workload> = [] {
+  using W = Workload;
+  return std::tuple{
+    field("task", &W::task, "task", "task", "what is asked of the model"),
+    field("dtype", &W::dtype, "dtype", "dtype", "of matrix products").one_of(kComputeTypes),
+    field("seq_len", &W::seq_len, "seq-len", "sequence",
+          "tokens of a sequence; 8k is 8,192").between(1, kLongestSequence).in(FieldUnit::tokens).when(trains),
+    field("micro_batch_size", &W::micro_batch_size, "micro-batch", "micro-batch",
+          "sequences a device works on at a time; alone it is the global batch too").between(1, kMostSequences).when(trains),
+    field("global_batch_size", &W::global_batch_size, "global-batch", "global batch",
+          "sequences of a step").between(1, kMostSequences).when(trains),
+    field("optimizer", &W::optimizer, "optimizer", "optimizer", "what updates the parameters").when(trains),
+    field("measure_noise", &W::measure_noise, "measure-noise", "measure noise",
+          "measure the gradient noise scale, by the gradient norms of a step's first micro-batch and of the step").when(accumulates_on_one_device).seldom_set(),
+    field("lora_rank", &W::lora_rank, "lora-rank", "LoRA rank",
+          "rank of the products that learn beside frozen weights (LoRA); 0: all weights learn").between(0, kLargestWidth).when(trains),
+    field("lora_alpha", &W::lora_alpha, "lora-alpha", "LoRA alpha",
+          "what adapters give is multiplied by alpha over rank").between(0, kLargestWidth).when(freezes_weights),
+    field("lora_targets", &W::lora_targets, "lora-targets", "LoRA targets",
+          "weights that have adapters, by commas").one_of(kLoraTargets).when(freezes_weights),
+    field("frozen_weights", &W::frozen_weights, "frozen-weights", "frozen weights",
+          "how weights of layers that do not learn are stored; nf4: in 4 bits, a scale for 64, which nf4_double stores in 8 bits").when(freezes_weights),
+    field("batch_size", &W::batch_size, "batch-size", "batch",
+          "sequences generated at a time").between(1, kMostSequences).when(generates),
+    field("prompt_length", &W::prompt_length, "prompt-length", "prompt",
+          "tokens of the prompt").between(1, kLongestSequence).in(FieldUnit::tokens).when(generates),
+    field("max_new_tokens", &W::max_new_tokens, "max-new-tokens", "new tokens",
+          "tokens to generate").between(1, kLongestSequence).in(FieldUnit::tokens).when(generates),
+    field("kv_cache", &W::kv_cache, "kv-cache", "KV cache",
+          "without it the whole sequence is computed again for every token").when(generates),
+    field("weights_dtype", &W::weights_dtype, "weights-dtype", "weights",
+          "how weights are stored; unset: as --dtype").one_of(kStoredTypes).when(generates),
+    field("embedding_dtype", &W::embedding_dtype, "embedding-dtype", "embedding",
+          "how the embedding of tokens and the head are stored; unset: as --dtype").one_of(kStoredTypes).when(generates).seldom_set(),
+    field("kv_dtype", &W::kv_dtype, "kv-dtype", "cache type",
+          "of the KV cache; unset: as --dtype").one_of(kStoredTypes).when(generates),
+    field("expert_weights_dtype", &W::expert_weights_dtype, "expert-weights-dtype", "expert weights",
+          "how experts' weights are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(generates_with_experts).seldom_set(),
+    field("kv_block", &W::kv_block, "kv-block", "KV block",
+          "tokens of a block of the KV cache; 0: contiguous").between(0, kLongestSequence).in(FieldUnit::tokens).when(keeps_cache),
+    field("weights_group", &W::weights_group, "weights-group", "weights group",
+          "weights that share a scale; 0: a whole row").between(0, kLargestWidth).when(generates).seldom_set(),
+    field("expert_imbalance", &W::expert_imbalance, "expert-imbalance", "imbalance",
+          "tokens of the busiest device over the mean; 1: balanced").between(1, kMostExperts).when(has_experts).seldom_set(),
+    field("expert_capacity_factor", &W::expert_capacity_factor, "expert-capacity-factor", "capacity",
+          "rows an expert has places for over the mean, others are dropped; 0: none is").between(0, kMostExperts).when(has_experts).seldom_set()};
+}();
+// clang-format on
 
 inline bool trains_adapters(const Workload& w) {
   return w.task == Task::train && w.lora_rank > 0;
