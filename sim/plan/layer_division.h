@@ -11,7 +11,7 @@ namespace sim {
 // Pieces that the strategy cuts the model into.
 std::int32_t pieces_of(const Strategy& s);
 
-// With the head's cost counted where the implementation balances it (nanotron): as many layers as its FLOPs,
+// Of the stages whose layers the strategy does not name. With the head's cost counted where the implementation balances it (nanotron): as many layers as its FLOPs,
 // V h against the products of one.
 LayerRange layers_of(const Scenario& s, std::int32_t piece);
 

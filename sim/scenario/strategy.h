@@ -44,6 +44,10 @@ struct Strategy {
   int expert_tensor_parallel = 0;  // devices that share one expert: 0 for tensor_parallel, or 1
   ExpertDispatch expert_dispatch = ExpertDispatch::each_expert;
   int virtual_pipeline = 1;
+  // Layers of the pipeline's ends, which have embedding and head besides (Megatron-LM's
+  // --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers); the other stages share the rest.
+  // 0: an even share.
+  int first_stage_layers = 0, last_stage_layers = 0;
   int zero_stage = 0;
   // ZeRO: neighbouring data- and context-parallel ranks that states are divided over; those of equal place in
   // their groups hold the same (hybrid sharding). 0: all of them.
@@ -84,6 +88,10 @@ inline constexpr auto kFields<Strategy> = [] {
           "pipeline stages").between(1, kMostDevices).searched(always).when(trains),
     field("virtual_pipeline", &S::virtual_pipeline, "vpp", "chunks",
           "model chunks that a pipeline stage holds").between(1, kMostDevices).searched(always).when(trains),
+    field("first_stage_layers", &S::first_stage_layers, "first-stage-layers", "first stage",
+          "layers of the pipeline's first stage; 0: an even share").between(0, kMostLayers).when(trains).seldom_set(),
+    field("last_stage_layers", &S::last_stage_layers, "last-stage-layers", "last stage",
+          "layers of the pipeline's last stage; 0: an even share").between(0, kMostLayers).when(trains).seldom_set(),
     field("context_parallel", &S::context_parallel, "cp", "context",
           "context parallel degree").between(1, kMostDevices).searched(always).when(trains),
     field("expert_parallel", &S::expert_parallel, "ep", "expert",

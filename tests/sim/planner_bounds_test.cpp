@@ -87,7 +87,7 @@ TEST_CASE("the best and the front are the same whether all candidates are timed 
 TEST_CASE("states that are divided over all ranks are the same under the number of these ranks") {
   RandomStrategies random(23);
   int divided = 0;
-  for (int i = 0; i < 450; ++i) {
+  for (int i = 0; i < 900; ++i) {
     Scenario s = random.next();
     const Calibration* const calibration = random.calibration(s.hardware.name);
     s.strategy.shard_group = 0;

@@ -48,6 +48,28 @@ TEST_CASE(
   CHECK(quantile(memory_errors, 0.5) < 1e-6);
 }
 
+TEST_CASE("steps of pipelines whose ends have layers of their own are estimated as they are predicted") {
+  RandomStrategies random(11);
+  std::mt19937_64 layers(12);
+  int named = 0;
+  for (int i = 0; i < 2000 && named < 60; ++i) {
+    Scenario s = random.next();
+    const auto even = static_cast<int>(s.model.num_hidden_layers / s.strategy.pipeline_parallel);
+    s.strategy.first_stage_layers = static_cast<int>(layers() % static_cast<unsigned>(2 * even + 1));
+    s.strategy.last_stage_layers = static_cast<int>(layers() % static_cast<unsigned>(2 * even + 1));
+    if (s.strategy.first_stage_layers + s.strategy.last_stage_layers == 0 || !validate(s).empty()) continue;
+    ++named;
+    const Calibration* calibration = random.calibration(s.hardware.name);
+    const Plan plan = make_plan(s);
+    const Estimate e = estimate(s, calibration);
+    INFO(described(s));
+    CHECK(error_of(e.step.value, predict_step(plan, s.hardware, calibration).seconds.value) < 0.005);
+    CHECK(error_of(static_cast<double>(e.memory.value), static_cast<double>(predicted_peak(plan).value)) <
+          0.005);
+  }
+  CHECK(named == 60);
+}
+
 TEST_CASE("a step whose first micro-batch writes gradients is estimated as it is predicted") {
   for (const char* model : {"llama-3.1-8b", "gpt2-124m", "deepseek-v3"}) {
     Scenario s;
