@@ -168,6 +168,7 @@ bool has_other_features(const sim::Model& m) {
          m.no_rope_layer_interval > 0 || m.activation == sim::Activation::relu ||
          m.activation == sim::Activation::geglu || m.activation == sim::Activation::gelu_exact ||
          m.norm_placement != sim::NormPlacement::before || m.embedding_multiplier != 1 ||
+         m.query_pre_attn_scalar != 0 ||
          m.attn_logit_softcapping > 0 || m.final_logit_softcapping > 0;
 }
 

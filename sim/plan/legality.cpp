@@ -247,6 +247,12 @@ class Checker {
         m.no_rope_layer_interval > 0 && (m.position != Position::rope || m.has_latent_attention()))
       add("model.no_rope_layer_interval",
           "says which layers are not rotated: it needs position rope and no latent attention");
+    if (m.query_pre_attn_scalar > 0 &&
+        (m.position != Position::rope || m.has_latent_attention() || m.no_rope_layer_interval > 0))
+      add("model.query_pre_attn_scalar",
+          "needs position rope in all layers and no latent attention: rotary tables carry it");
+    if (m.query_pre_attn_scalar > 0 && m.query_pre_attn_scalar < 1)
+      add("model.query_pre_attn_scalar", "must be 0 or at least 1");
   }
 
   // A pattern says what each layer is, so nothing else may.

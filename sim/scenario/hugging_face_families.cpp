@@ -281,8 +281,10 @@ Model read_gemma(HuggingFaceConfig& config, std::string_view family) {
   const auto cap = [&](const char* name) { return config.has_value(name) ? config.positive(name) : 0.0; };
   m.attn_logit_softcapping = cap("attn_logit_softcapping");
   m.final_logit_softcapping = cap("final_logit_softcapping");
-  if (config.has_value("query_pre_attn_scalar") && config.size("query_pre_attn_scalar") != m.head_dim)
-    config.fail("query_pre_attn_scalar", "must be head_dim: scores are divided by its root here");
+  if (config.has_value("query_pre_attn_scalar")) {
+    const double scalar = config.positive("query_pre_attn_scalar");
+    if (scalar != static_cast<double>(m.head_dim)) m.query_pre_attn_scalar = scalar;
+  }
   if (config.has_value("use_bidirectional_attention") && config.boolean("use_bidirectional_attention"))
     config.fail("use_bidirectional_attention", "must be false: tokens see those before them");
   return m;

@@ -164,6 +164,8 @@ struct Model {
   double rope_theta = 10000;
   RopeScaling rope_scaling{};
   QkNorm qk_norm = QkNorm::none;
+  // Scores are divided by its root (Gemma 2 27B, Gemma 3 27B); 0: by head_dim's.
+  double query_pre_attn_scalar = 0;
   // Scores before the softmax, and the head's logits, are c tanh(x / c) (Gemma 2); 0: as they are.
   double attn_logit_softcapping = 0, final_logit_softcapping = 0;
   bool attention_sinks = false;     // one learned score a head that takes part in the softmax (gpt-oss)
@@ -270,6 +272,7 @@ inline constexpr auto kFields<Model> = [] {
     field("attention_chunk_size", &M::attention_chunk_size, "attention-chunk", "attention chunk",
           "tokens of a segment within which queries attend; 0: they see all before them").between(0, kLongestSequence).in(FieldUnit::tokens).seldom_set(),
     field("embedding_multiplier", &M::embedding_multiplier, "", "", ""),
+    field("query_pre_attn_scalar", &M::query_pre_attn_scalar, "", "", "").between(0, kLargestWidth),
     field("norm_placement", &M::norm_placement, "", "", ""),
     field("norm_gains_from_one", &M::norm_gains_from_one, "", "", ""),
     field("partial_rotary_factor", &M::partial_rotary_factor, "", "", "").between(0, 1),

@@ -103,13 +103,14 @@ FAMILIES = {
     "olmo2": lambda width: transformers.Olmo2Config(**common(width), pad_token_id=None, **rope(10000.0)),
     "gemma": lambda width: transformers.GemmaConfig(
         **common(width) | {"num_key_value_heads": 1, "tie_word_embeddings": True}, head_dim=24, pad_token_id=None, **rope(10000.0)),
-    # Caps of scores and of logits, low enough to bend them; norms around each part.
+    # Caps of scores and of logits, low enough to bend them; norms around each part; scores divided by another root than
+    # head_dim's, as in the largest models of both families.
     "gemma2": lambda width: transformers.Gemma2Config(
-        **common(width) | {"tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=16, sliding_window=12,
+        **common(width) | {"tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=40, sliding_window=12,
         layer_types=["sliding_attention", "full_attention"], attn_logit_softcapping=1.5, final_logit_softcapping=4.0, **rope(10000.0)),
     # Norms around each part; layers with windows rotate by another base.
     "gemma3": lambda width: transformers.Gemma3TextConfig(
-        **common(width) | {"num_hidden_layers": 3, "tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=16,
+        **common(width) | {"num_hidden_layers": 3, "tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=24,
         sliding_window=12, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
         rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),

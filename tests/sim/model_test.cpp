@@ -1,6 +1,7 @@
 // Shapes against published parameter counts.
 #include "sim/scenario/model.h"
 
+#include <cmath>
 #include <string>
 
 #include "sim/scenario/preset.h"
@@ -49,7 +50,7 @@ TEST_CASE("presets have the published number of parameters") {
       Golden{"opt-1.3b", 1'315'758'080}, Golden{"opt-6.7b", 6'658'473'984},
       Golden{"gpt-neox-20b", 20'554'567'680}, Golden{"pythia-410m", 405'334'016},
       Golden{"pythia-6.9b", 6'857'302'016}, Golden{"gemma-2b", 2'506'172'416},
-      Golden{"gemma-7b", 8'537'680'896}, Golden{"phi-3-mini", 3'821'079'552}, Golden{"phi-4", 14'659'507'200},
+      Golden{"gemma-7b", 8'537'680'896}, Golden{"gemma-3-1b", 999'885'952}, Golden{"phi-3-mini", 3'821'079'552}, Golden{"phi-4", 14'659'507'200},
       Golden{"yi-6b", 6'061'035'520}, Golden{"yi-34b", 34'388'917'248},
       Golden{"starcoder-15b", 15'517'456'384}, Golden{"mistral-nemo-12b", 12'247'782'400},
       Golden{"mistral-large-123b", 122'610'069'504}, Golden{"internlm2-7b", 7'737'708'544},
@@ -66,6 +67,17 @@ TEST_CASE("a token passes a part of a mixture of experts, as published") {
   for (const auto& [name, billions] : {std::pair{"gpt-oss-20b", 3.61}, {"gpt-oss-120b", 5.13}}) {
     const sim::ParameterCount n = count_parameters(load_model_preset(name));
     CHECK(static_cast<double>(n.active - n.embedding) / 1e9 == Approx(billions).epsilon(2e-3));
+  }
+}
+
+TEST_CASE("Gemmas have as many parameters besides their embeddings as published") {
+  // Gemma team 2024 (arXiv 2408.00118, table 2) and 2025 (arXiv 2503.19786, table 1), in millions.
+  for (const auto& [name, millions] : {std::pair{"gemma-2-27b", 26'047}, {"gemma-3-1b", 698},
+                                       {"gemma-3-4b", 3'209}, {"gemma-3-12b", 10'759},
+                                       {"gemma-3-27b", 25'600}}) {
+    const sim::ParameterCount n = count_parameters(load_model_preset(name));
+    CAPTURE(name);
+    CHECK(std::llround(static_cast<double>(n.total - n.embedding - n.head) / 1e6) == millions);
   }
 }
 
