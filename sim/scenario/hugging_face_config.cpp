@@ -159,16 +159,24 @@ Model read_sizes(HuggingFaceConfig& config, std::string_view norm_eps, std::stri
 
 Model model_from_hugging_face_config(std::string_view json, const std::string& file) {
   Json parsed = parse_json(json, file);
-  // The part that speaks, of a model that also sees.
-  const auto has = [&](const char* key) { return parsed.is_object() && parsed.contains(key); };
-  if (has("text_config") && has("model_type") && parsed["model_type"] == "llama4")
-    parsed = Json(parsed["text_config"]);
-  HuggingFaceConfig config(parsed, file);
-
-  const std::string family = config.text("model_type");
   std::vector<HuggingFaceFamily> families(kLlamaFamilies.begin(), kLlamaFamilies.end());
   families.insert(families.end(), other_families().begin(), other_families().end());
-  const auto found = std::ranges::find(families, family, &HuggingFaceFamily::name);
+  const auto family_with = [&](std::string_view suffix) {
+    const bool says = parsed.is_object() && parsed.contains("model_type") && parsed["model_type"].is_string();
+    const std::string name = says ? parsed["model_type"].get<std::string>().append(suffix) : "";
+    return std::ranges::find(families, name, &HuggingFaceFamily::name);
+  };
+  // The part that speaks, of a model that also sees.
+  if (family_with("_text") != families.end() && parsed.contains("text_config"))
+    parsed = Json(parsed["text_config"]);
+  const auto found = family_with("");
+  if (found != families.end() && !found->defaults.empty()) {
+    const Json defaults = Json::parse(found->defaults);
+    for (const auto& [key, value] : defaults.items())
+      if (!parsed.contains(key)) parsed[key] = value;
+  }
+  HuggingFaceConfig config(parsed, file);
+  const std::string family = config.text("model_type");
   if (found == families.end()) {
     std::vector<std::string_view> names;
     for (const HuggingFaceFamily& one : families) names.push_back(one.name);

@@ -257,6 +257,13 @@ std::int64_t pattern_of_layer_types(HuggingFaceConfig& config, std::int64_t laye
   return pattern;
 }
 
+// transformers 5, Gemma3TextConfig: files of the larger models say where they differ.
+constexpr std::string_view kGemma3Defaults = R"({
+  "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "sliding_window": 4096,
+  "query_pre_attn_scalar": 256
+})";
+
 // Gains are stored less 1, embeddings scaled by the root of their width. Gemma 2 norms around each part and
 // caps scores and logits; Gemma 3 norms queries and keys too, and rotates layers with windows by another
 // base.
@@ -342,7 +349,7 @@ std::span<const HuggingFaceFamily> other_families() {
                                                     {"gpt_oss", read_gpt_oss, true},
                                                     {"gemma", read_gemma, true},
                                                     {"gemma2", read_gemma, true},
-                                                    {"gemma3_text", read_gemma, true},
+                                                    {"gemma3_text", read_gemma, true, kGemma3Defaults},
                                                     {"olmo2", read_olmo2, true},
                                                     {"bloom", read_bloom},
                                                     {"mpt", read_mpt},

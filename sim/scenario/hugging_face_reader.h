@@ -64,6 +64,8 @@ struct HuggingFaceFamily {
   std::string_view name;
   Model (*read)(HuggingFaceConfig& config, std::string_view name);
   bool rotates = false;  // by rotary embeddings of which files say what Llama's do
+  // What files leave out because transformers takes it as known, as JSON.
+  std::string_view defaults{};
 };
 // Those that do not lie as Llama's do.
 std::span<const HuggingFaceFamily> other_families();

@@ -324,3 +324,24 @@ TEST_CASE("what no plan is made for is refused in a sentence that names the fiel
   CHECK_THROWS_WITH(sim::model_from_hugging_face_config("{", kFile),
                     contains(kFile) && contains("not valid JSON"));
 }
+
+TEST_CASE("files of Gemma 3 leave out what transformers takes as known, and what sees is left aside") {
+  // text_config of https://huggingface.co/google/gemma-3-4b-pt and gemma-3-27b-pt.
+  const json rotary{{"factor", 8.0}, {"rope_type", "linear"}};
+  const json of_4b{{"hidden_size", 2560},       {"intermediate_size", 10240}, {"model_type", "gemma3_text"},
+                   {"num_hidden_layers", 34}, {"rope_scaling", rotary},       {"sliding_window", 1024}};
+  json of_27b{{"hidden_size", 5376},        {"intermediate_size", 21504}, {"model_type", "gemma3_text"},
+              {"num_hidden_layers", 62},    {"rope_scaling", rotary},     {"sliding_window", 1024},
+              {"num_attention_heads", 32},  {"num_key_value_heads", 16},  {"head_dim", 128},
+              {"query_pre_attn_scalar", 168}};
+  for (const auto& [text, preset] : {std::pair{of_4b, "gemma-3-4b"}, {of_27b, "gemma-3-27b"}}) {
+    CAPTURE(preset);
+    Model m = read({{"model_type", "gemma3"}, {"text_config", text}, {"vision_config", json::object()}});
+    Model p = preset_as_config(preset);
+    CHECK(m.norm_gains_from_one);
+    CHECK(m.embedding_multiplier == Approx(p.embedding_multiplier).epsilon(1e-9));
+    m.norm_gains_from_one = p.norm_gains_from_one;
+    m.embedding_multiplier = p.embedding_multiplier;
+    CHECK(m == p);
+  }
+}
