@@ -95,9 +95,9 @@ ProductShape product_shape(OpKind kind, double rows, double cols, double inner, 
 }
 
 // Weights in fewer bits than the arithmetic are read by few rows in the time that memory takes for them: that
-// of the table's product of one row, by bytes, but at least what the arithmetic takes. With many rows
-// arithmetic decides, whatever weights are stored in. Kernels that expand weights on the way may reach a
-// share of the bandwidth alone (software.narrow_weights).
+// of the table's product of one row with as many bytes (small matrices are read more slowly a byte), but at
+// least what the arithmetic takes. With many rows arithmetic decides, whatever weights are stored in. Kernels
+// that expand weights on the way may reach a share of the bandwidth alone (software.narrow_weights).
 std::optional<MeasuredTime> forward_product_time(const GpuCalibration& gpu, const Hardware& hardware,
                                                  const KernelSample& s, const KernelSoftware& software) {
   const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
@@ -106,10 +106,10 @@ std::optional<MeasuredTime> forward_product_time(const GpuCalibration& gpu, cons
   const double whole = cols * inner * static_cast<double>(bits(s.dtype)) / 8;
   const double touched = static_cast<double>(s.bytes.value);
   if (!time || touched >= whole) return time;
-  const auto one_row = product_time(gpu, hardware, {1, cols, inner, s.dtype}, software.products);
-  if (!one_row) return time;
-  const double share = touched / whole / software.narrow_weights;
-  const Seconds streamed = gpu.launch + (one_row->seconds - gpu.launch) * share;
+  const auto as_many_bytes =
+      product_time(gpu, hardware, {1, cols * touched / whole, inner, s.dtype}, software.products);
+  if (!as_many_bytes) return time;
+  const Seconds streamed = gpu.launch + (as_many_bytes->seconds - gpu.launch) * (1 / software.narrow_weights);
   const Seconds computed = gpu.launch + s.flops / hardware.peak_for(s.dtype);
   const Seconds narrow = std::min(time->seconds, std::max(streamed, computed));
   return part_of(*time, narrow / time->seconds);

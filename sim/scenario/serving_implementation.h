@@ -36,8 +36,8 @@ enum class CacheShareOf {
 struct ServingImplementation {
   // Whose published tables stand for its kernels (cost/gpu_calibration.h); empty: the first there are.
   std::string product_tables, attention_tables;
-  // Weights of 8 and 4 bits under 16-bit activations: share of the 16-bit product's bandwidth that is
-  // reached.
+  // Weights of 8 and 4 bits under 16-bit activations: share that is reached of the bandwidth of a 16-bit product
+  // with as many bytes.
   double int8_efficiency = 1, int4_efficiency = 1;
 
   // Share of the peak that no product passes: clocks under load, and libraries older than the tables.
