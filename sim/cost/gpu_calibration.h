@@ -39,7 +39,7 @@ struct ErrorBand {
   double low = 0, high = 0;
 };
 
-// Measurements that were fitted together: a kind of kernel timed here, or a published table. For people.
+// Measurements that were fitted together: a kind of kernel timed here, or a published table.
 struct FittedRows {
   std::string what;      // "matmul, bf16"; "all_reduce, 8 ranks on 1 node"
   std::string software;  // whose kernel or library: "TRTLLM 1.3.0rc10", "FlashAttention3", "NCCL 2.29.2"
