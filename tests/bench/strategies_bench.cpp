@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
     if (y.offload_activations) ++seen["activations on the host"];
     if (y.rank_order != sim::kDefaultRankOrder) ++seen["other order of ranks"];
     if (scenario.model.num_hidden_layers % y.pipeline_parallel != 0) ++seen["uneven layers"];
+    if (y.first_stage_layers + y.last_stage_layers > 0) ++seen["ends with layers of their own"];
     if (y.tensor_parallel > 1 && scenario.model.vocab_size % y.tensor_parallel != 0)
       ++seen["uneven vocabulary"];
     if (y.pipeline_parallel > 1 && scenario.model.tie_word_embeddings) ++seen["tied across stages"];

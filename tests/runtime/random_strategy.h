@@ -76,6 +76,8 @@ inline sim::Scenario random_scenario(std::uint32_t seed) {
     if (strategy.pipeline_parallel > 1) {
       strategy.schedule = schedules[random() % schedules.size()];
       strategy.virtual_pipeline = one_of({1, 2});
+      strategy.first_stage_layers = one_of({0, 0, 1, 2});
+      strategy.last_stage_layers = one_of({0, 0, 1, 2});
     }
     strategy.prefetch = strategy.zero_stage == 3 ? one_of({0, 1, 2}) : 1;
     if (strategy.data_parallel > 1) strategy.gradient_bucket = one_of({0, 20000, 1 << 20});
