@@ -188,7 +188,7 @@ void PanelWindows::make(const PanelTools& tools) {
   for (const PanelEntry* entry : panels()) panels_.push_back({*entry, entry->make(tools)});
 }
 
-void PanelWindows::add_commands(Commands& commands, View& view) {
+void PanelWindows::add_commands(Commands& commands, View& view, const std::function<bool()>& presents) {
   int number = 0;
   for (const PanelEntry* panel : panels()) {
     ++number;
@@ -202,7 +202,11 @@ void PanelWindows::add_commands(Commands& commands, View& view) {
                   .category = "Panels",
                   .label = panel->title,
                   .run =
-                      [this, &view, panel] {
+                      [this, &view, panel, presents] {
+                        if (presents()) {
+                          view.maximised = panel->id;
+                          return;
+                        }
                         closed_.erase(panel->id);
                         view.maximised.clear();
                         bring_to_front(window_name(*panel));

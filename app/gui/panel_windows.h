@@ -1,6 +1,7 @@
 // The panels of a desktop, each in a window: docked, floating, closed, or one of them alone.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -21,8 +22,8 @@ class PanelWindows {
       : closed_(closed.begin(), closed.end()), layout_is_old_(!has_layout) {}
   // Makes the panels, whose commands stand where this is called.
   void make(const PanelTools& tools);
-  // Those that show, focus and maximise a panel.
-  void add_commands(Commands& commands, View& view);
+  // Those that show, focus and maximise a panel. While one is presented, another takes its place.
+  void add_commands(Commands& commands, View& view, const std::function<bool()>& presents);
 
   // The dock, from the cursor on in the window that is open.
   void draw_dock(const Look& look, const View& view, ImVec2 size);

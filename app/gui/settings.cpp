@@ -20,8 +20,8 @@ constexpr const char* kFile = "desktop.json";
 
 constexpr const char* kDefaults = "the window opens with its own settings";
 
-void read_tabs(Settings& settings, const nlohmann::json& json, const std::filesystem::path& file) {
-  std::string problem;
+void read_tabs(Settings& settings, const nlohmann::json& json, const std::filesystem::path& file,
+               std::string& problem) {
   const auto add = [&](const nlohmann::json& one) {
     if (auto tab = tab_from_json(one, file.string(), problem)) settings.tabs.push_back(std::move(*tab));
   };
@@ -32,10 +32,6 @@ void read_tabs(Settings& settings, const nlohmann::json& json, const std::filesy
     add(json);  // as versions without tabs wrote it
   }
   if (settings.tab >= settings.tabs.size()) settings.tab = 0;
-  if (!problem.empty())
-    runtime::set_aside(file, problem,
-                       settings.tabs.empty() ? "the window opens with its first scenario"
-                                             : "the window opens with what could be read");
 }
 
 }  // namespace
@@ -72,7 +68,14 @@ Settings load_settings(const std::filesystem::path& directory) {
       for (const nlohmann::json& recent : json.at("recent_files"))
         read.recent_files.emplace_back(recent.get<std::string>());
     if (json.contains("keys")) read.keys = json.at("keys").get<std::map<std::string, std::string>>();
-    read_tabs(read, json, file);
+    std::string problem;  // of one part, which costs the others nothing
+    read_tabs(read, json, file, problem);
+    if (json.contains("lectures"))
+      read.lectures = lectures_from_json(json.at("lectures"), file.string(), problem);
+    if (!problem.empty())
+      runtime::set_aside(file, problem,
+                         read.tabs.empty() ? "the window opens with its first scenario"
+                                           : "the window opens with what could be read");
     return read;
   } catch (const nlohmann::json::exception& error) {
     runtime::set_aside(file, file.string() + " must hold what the window wrote: " + error.what(), kDefaults);
@@ -97,6 +100,7 @@ void save_settings(const Settings& settings, const std::filesystem::path& direct
   for (const std::filesystem::path& recent : settings.recent_files)
     if (runtime::is_valid_utf8(recent.string())) json["recent_files"].push_back(recent.string());
   if (!settings.keys.empty()) json["keys"] = settings.keys;
+  if (!settings.lectures.empty()) json["lectures"] = to_json(settings.lectures);
   for (const SavedTab& tab : settings.tabs) json["tabs"].push_back(to_json(tab));
   if (!settings.tabs.empty()) json["tab"] = settings.tab;
   std::error_code error;

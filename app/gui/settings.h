@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/gui/desktop.h"
+#include "app/gui/lectures.h"
 #include "app/gui/saved_tabs.h"
 #include "sim/byte_units.h"
 
@@ -25,6 +26,7 @@ struct Settings {
   std::vector<std::filesystem::path> recent_files = {};  // opened or saved, the newest first
   // Of the user's own, by the command's id: "Ctrl+T", or "" for none.
   std::map<std::string, std::string> keys = {};
+  Lectures lectures = {};
   bool operator==(const Settings&) const = default;
 };
 

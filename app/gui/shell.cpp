@@ -62,6 +62,8 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   restore(settings.tabs, settings.tab);
   unpredicted_.scenario = document().scenario();
   recent_files_ = std::move(settings.recent_files);
+  lectures_ = std::move(settings.lectures);
+  left_on_ = view_.used_last;
   // In the order of menus and of the palette.
   add_document_commands();
   add_tab_commands();
@@ -72,7 +74,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   panels_.state<SweepState>().executable = options.executable;
   add_view_commands();
   add_presenter_commands();
-  panels_.add_commands(commands_, view_);
+  panels_.add_commands(commands_, view_, [this] { return presents(); });
   add_preset_commands();
   add_field_commands();
   commands_.take_own_keys(settings.keys);
@@ -87,7 +89,7 @@ void Shell::prepare() {
   if (!style_is_old_) return;
   style_is_old_ = false;
   look_.scale = user_scale_ * display_scale_;
-  look_.presented = scale_before_.has_value();
+  look_.presented = presents();
   look_.colors = &palette(look_.theme);
   apply_style(look_);
 }
@@ -115,7 +117,7 @@ void Shell::draw_welcome() {
 Settings Shell::settings() const {
   Settings settings;
   settings.theme = look_.theme;
-  settings.scale = scale_before_.value_or(user_scale_);
+  settings.scale = presentation_ ? presentation_->scale_before : user_scale_;
   settings.bytes = sim::byte_units();
   settings.still = view_.still;
   std::size_t size = 0;
@@ -126,6 +128,7 @@ Settings Shell::settings() const {
   settings.keys = commands_.own_keys();
   settings.tab = tabs_.index();
   settings.recent_files = recent_files_;
+  settings.lectures = lectures_;
   return settings;
 }
 
@@ -262,6 +265,7 @@ void Shell::frame() {
     toast_.say("This machine is measured. Scenarios that are on it know it when they are shown.");
   tell_of_picture();
   if (!presenter_screen_.takes_input()) commands_.handle_shortcuts();
+  follow_lecture();
   Requests requests;
   take_over_prediction();
   const PanelContext panel_context = context(look_, requests, document().scenario());
@@ -280,7 +284,7 @@ void Shell::frame() {
     const ImGuiViewport& screen = *ImGui::GetMainViewport();
     draw_toast(*ImGui::GetForegroundDrawList(), look_, screen.Pos, screen.Size, toast_.words());
   }
-  if (scale_before_ && presenter_screen_.draw(look_, view_.still)) view_.moves = true;
+  if (presentation_ && presenter_screen_.draw(look_, view_.still)) view_.moves = true;
   carry_out(requests);
   follow_document();
 }

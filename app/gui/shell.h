@@ -73,7 +73,7 @@ class Shell {
   const Look& look() const { return look_; }
   Settings settings() const;
   // Grows with every change of what a session keeps.
-  std::size_t revision() const { return tabs_.revision() + commands_.revision(); }
+  std::size_t revision() const { return tabs_.revision() + commands_.revision() + lectures_revision_; }
 
  private:
   void add_document_commands();
@@ -91,8 +91,17 @@ class Shell {
   void list_recent_files();
   // Without paths, which are nobody else's business.
   std::string bug_report() const;
+  bool presents() const { return presentation_.has_value(); }
+  void begin_presentation();
   // Back to the desktop as it was.
   void end_presentation();
+  // Where its lecture was left; where it was left on another panel than is shown, there if asked.
+  void go_on_with_lecture(bool on_its_panel);
+  void begin_lecture_anew();
+  // A frame further: what is presented is where the lecture goes on the next time.
+  void follow_lecture();
+  void keep_place_of_lecture();
+  void say_where_lecture_goes_on();
   void pin(std::shared_ptr<const sim::Report> report);
   void carry_out(const PinRequest& request);
   // What is configured becomes the pin's, and the pin's scenario is configured.
@@ -132,8 +141,18 @@ class Shell {
   Look look_;
   float user_scale_ = 1, display_scale_ = 1;
   std::vector<std::filesystem::path> recent_files_;  // the newest first
-  std::optional<float> scale_before_;                // of the presenter's mode; none: it is not on
+  struct Presentation {
+    float scale_before = 1;          // of the interface
+    float scale = 1;                 // that it begins with
+    std::string lecture = {};        // the lesson that is open; empty: none
+    std::string begun_on = {};       // the panel
+    std::string panel_to_come = {};  // once the lesson's step has its scenario
+  };
+  std::optional<Presentation> presentation_;  // none: the presenter's mode is not on
   PresenterScreen presenter_screen_;
+  Lectures lectures_;
+  std::size_t lectures_revision_ = 0;
+  std::string left_on_;  // the panel that was used last when the desktop began, or nobody presented any more
   std::size_t frames_drawn_ = 0;
 
   Tabs tabs_;

@@ -405,6 +405,7 @@ void Shell::add_view_commands() {
   const auto reset_layout = [this] {
     panels_.reset_layout();
     view_.maximised.clear();
+    end_presentation();
   };
   add({"view.reset_layout", "View", "Reset layout", reset_layout});
   add({"help.shortcuts", "Help", "Shortcuts", [this] { view_.shortcuts_asked = true; }, ImGuiKey_F1});

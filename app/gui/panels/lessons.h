@@ -41,6 +41,10 @@ struct LessonsState {
   void go_to(std::size_t step);
   // As if it had not been seen: for the next class.
   void reset_step();
+  // The whole lesson, from its first step on.
+  void begin_anew();
+  // What was answered there, and where its pictures stood.
+  void forget(const std::string& place);
   // What a mission's step came to: kept where it is better than before.
   void keep(const lesson::Lesson& mission, lesson::Tier tier);
   void keep(const std::string& series, const GrowthByName& growths);
@@ -87,7 +91,8 @@ struct LessonsState {
   std::vector<std::filesystem::path> opened;   // files from elsewhere
   std::optional<std::size_t> current;
   std::size_t step = 0;
-  bool entering = false;  // the step's scenario is still to be made the desktop's
+  bool entering = false;     // the step's scenario is still to be made the desktop's
+  bool just_opened = false;  // the lesson was opened, and neither walked through nor presented since
   bool large_type = false, notes = false;
   int presented_in = -2;  // the last frame in which it stood alone on the screen
   bool presented() const { return ImGui::GetFrameCount() - presented_in <= 1; }

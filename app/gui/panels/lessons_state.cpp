@@ -67,6 +67,7 @@ std::optional<std::size_t> LessonsState::neighbour(int direction) const {
 
 void LessonsState::walk(int steps) {
   if (!can_walk(steps)) return;
+  just_opened = false;
   const auto to = static_cast<std::int64_t>(step) + steps;
   if (to >= 0 && to < static_cast<std::int64_t>(open_now()->steps.size()))
     return go_to(static_cast<std::size_t>(to));
@@ -191,6 +192,7 @@ const lesson::Lesson* LessonsState::open_now() const {
 
 void LessonsState::open_lesson(std::size_t index) {
   current = index;
+  just_opened = true;
   const std::size_t seen = steps_seen(*entries[index].lesson);
   go_to(seen == 0 || seen == entries[index].lesson->steps.size() ? 0 : seen - 1);
 }
@@ -205,10 +207,18 @@ void LessonsState::go_to(std::size_t to) {
   save_lesson_progress(progress, settings);
 }
 
-void LessonsState::reset_step() {
-  const std::string place = place_of(open_now()->id, step) + "/";
+void LessonsState::forget(const std::string& place) {
   std::erase_if(progress.answers, [&](const auto& answer) { return answer.first.starts_with(place); });
   std::erase_if(players, [&](const auto& player) { return player.first.starts_with(place); });
+}
+
+void LessonsState::begin_anew() {
+  forget(open_now()->id + "/");
+  go_to(0);
+}
+
+void LessonsState::reset_step() {
+  forget(place_of(open_now()->id, step) + "/");
   hints_shown = 0;
   entering = true;
   save_lesson_progress(progress, settings);
@@ -228,6 +238,7 @@ void LessonsState::open_guesses(const std::filesystem::path& file) {
   class_guesses = std::make_shared<const ClassGuesses>(std::move(read));
   if (entry == entries.end()) return;
   current = static_cast<std::size_t>(entry - entries.begin());
+  just_opened = false;  // where the guesses are shown is where it is presented
   go_to(entry->lesson->steps.size() - 1);
 }
 
@@ -243,6 +254,7 @@ bool LessonsState::open(const std::filesystem::path& file) {
   const auto entry = std::ranges::find(entries, file, &Entry::file);
   if (entry == entries.end()) return false;
   current = static_cast<std::size_t>(entry - entries.begin());
+  just_opened = true;
   if (entry->lesson) go_to(0);
   return true;
 }
