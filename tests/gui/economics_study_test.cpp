@@ -93,6 +93,32 @@ TEST_CASE("the economics panel draws at every size and scale, of training and of
   CHECK(ImGui::GetDrawData()->TotalVtxCount > 500);
 }
 
+TEST_CASE("Economics fills a panel of 965 by 575 points with four parts, and has the others by a tab") {
+  tests::NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), {965 + 16, 575 + 16});
+  desktop.shell().commands().invoke("maximise.economics");
+  desktop.settle_studies();
+  const std::array<const char*, 4> first = {"The whole run", "Failures", "Batch size",
+                                            "Model size for the same loss"};
+  for (const char* title : first) CHECK(desktop.says(title));
+  CHECK_FALSE(desktop.says("Generation against quality"));
+  float most_x = 0, most_y = 0;
+  for (const ImGuiWindow* window : GImGui->Windows)
+    if (window->WasActive && std::string_view(window->Name).find("/part_") != std::string_view::npos) {
+      most_x = std::max(most_x, window->Pos.x + window->Size.x);
+      most_y = std::max(most_y, window->Pos.y + window->Size.y);
+    }
+  for (const ImGuiWindow* window : GImGui->Windows)  // nothing in a part has to be scrolled to
+    if (window->WasActive && std::string_view(window->Name).find("/part_") != std::string_view::npos)
+      CHECK(window->ScrollMax.y == 0);
+  CHECK(most_x > 940);
+  CHECK(most_y > 550);
+  desktop.state<EconomicsState>().tab = 5;
+  desktop.settle_studies();
+  CHECK(desktop.says("Training against quality"));
+  CHECK(desktop.says("Generation against quality"));
+  for (const char* title : first) CHECK_FALSE(desktop.says(title));
+}
+
 TEST_CASE("Overview's days, money, energy and carbon are those that Economics begins with") {
   sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-8-h100");
   tests::NullDesktop desktop(s, {1920, 1080});

@@ -102,3 +102,24 @@ TEST_CASE("Why draws at every size, says what most is lost to, and exports its c
   CHECK_THAT(csv, contains("pipeline bubble"));
   CHECK_THAT(csv, contains("change,tokens_a_second_change_share,fits"));
 }
+
+TEST_CASE(
+    "Why names every cause and every change whole in a panel of 487 points, and has both parts in 965") {
+  const std::string task = GENERATE("train-llama-3.1-8b-8-h100", "chat-llama-3.1-8b-h100");
+  tests::NullDesktop desktop(sim::load_scenario_preset(task), {487 + 16, 616});
+  desktop.shell().commands().invoke("maximise.why");
+  desktop.settle_studies();
+  const auto cut = [&] { return desktop.words().find("\u2026") != std::string::npos; };
+  CHECK(desktop.says("From the peak"));
+  CHECK(desktop.says("memory traffic, at full bandwidth"));
+  CHECK_FALSE(cut());
+  // To the other part, by its tab.
+  for (float x = 20; x < 480 && !desktop.says("What would change it most"); x += 40) desktop.click({x, 60});
+  CHECK(desktop.says("What would change it most"));
+  CHECK_FALSE(cut());
+  desktop.resize({965 + 16, 575 + 16});
+  desktop.settle_studies();
+  CHECK(desktop.says("From the peak"));
+  CHECK(desktop.says("What would change it most"));
+  CHECK_FALSE(cut());
+}

@@ -93,7 +93,7 @@ class EconomicsParts {
       scope_.kg_co2e_per_kwh = site_.kg_co2e_per_kwh;
     site_picker();
     ImGui::Dummy({0, look_.px(2)});
-    facts(size.x);
+    facts(place.rest());
     place.fill();
   }
 
@@ -369,10 +369,16 @@ class EconomicsParts {
     return facts;
   }
 
-  void facts(float width) const {
+  // Closer to each other where they would not all be seen.
+  void facts(ImVec2 room) const {
     const std::vector<Fact> all = run_facts();
-    if (all.empty()) text_wrapped(look_, TextRole::body, c_.dim, "No prediction: Overview says why.");
-    for (const Fact& fact : all) fact_row(look_, fact.words, fact.value, width, fact.note);
+    if (all.empty()) return text_wrapped(look_, TextRole::body, c_.dim, "No prediction: Overview says why.");
+    const ImVec2 usual = ImGui::GetStyle().ItemSpacing;
+    const float line = text_size_of(look_, TextRole::body, "x").y;
+    const float between = std::clamp(room.y / static_cast<float>(all.size()) - line, 0.0f, usual.y);
+    ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(usual.x, std::floor(between)));
+    for (const Fact& fact : all) fact_row(look_, fact.words, fact.value, room.x, fact.note);
+    ImGui::PopStyleVar();
   }
 
   void quality_picker() {

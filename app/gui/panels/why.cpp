@@ -97,9 +97,17 @@ std::string sentence_of(const PanelContext& context) {
          std::string(name(static_cast<Cause>(worst - waterfall.begin()))) + ", " + sim::format(*worst);
 }
 
+// The sentence stands below the title where there is no room beside it.
+void title_with(const Look& look, std::string_view title, std::string_view sentence, float width) {
+  const float both = text_size_of(look, TextRole::title, title).x + look.px(10) +
+                     text_size_of(look, TextRole::caption, sentence).x;
+  chart_title(look, title, both <= width ? sentence : "", width);
+  if (both > width) text_wrapped(look, TextRole::caption, look.color().dim, sentence);
+}
+
 void draw_waterfall(const Context& context, ImVec2 size) {
   const PartPlace place(size);
-  chart_title(context.look, "From the peak to the " + words_of(context), sentence_of(context), size.x);
+  title_with(context.look, "From the peak to the " + words_of(context), sentence_of(context), size.x);
   draw_figure_bars(context.look, steps_of(context), place.rest());
   place.fill();
 }
@@ -109,8 +117,8 @@ void draw_tornado(const Context& context, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const PartPlace place(size);
-  chart_title(look, "What would change it most",
-              "one field, tokens a second; a click makes the change, red does not fit", size.x);
+  title_with(look, "What would change it most",
+             "one field, tokens a second; a click makes the change, red does not fit", size.x);
   if (draw_missing_result(context, context.state.study, "This cannot be changed")) return place.fill();
   const std::vector<TornadoBar>& bars = context.state.study.result()->bars;
   if (bars.empty()) text(look, TextRole::body, c.dim, "No single legal change moves it.");
@@ -121,11 +129,15 @@ void draw_tornado(const Context& context, ImVec2 size) {
     names = std::max(names, text_size_of(look, TextRole::body, bar.label).x);
   }
   const ImVec2 room = place.rest();
-  names = std::min(names, room.x * 0.45f);
-  const float line = text_size_of(look, TextRole::body, "x").y + look.px(7);
+  // Names that are longer stand above their bars.
+  const bool above = names > room.x * 0.45f;
+  const float body = text_size_of(look, TextRole::body, "x").y, name_height = above ? body + look.px(1) : 0;
+  const float bar_height =
+      std::clamp(room.y / static_cast<float>(bars.size()) - name_height, body + look.px(7), look.px(80));
+  const float line = name_height + bar_height;
   const float number = text_size_of(look, TextRole::number, "+0,000 %").x + look.px(8);
   const ImVec2 begin = ImGui::GetCursorScreenPos();
-  const float least = begin.x + names + number + look.px(10), most = begin.x + room.x - number;
+  const float least = begin.x + (above ? 0 : names + look.px(10)) + number, most = begin.x + room.x - number;
   const float middle = std::floor((least + most) / 2);
   ImDrawList* list = ImGui::GetWindowDrawList();
   float y = begin.y;
@@ -139,12 +151,14 @@ void draw_tornado(const Context& context, ImVec2 size) {
       ImGui::SetTooltip("%s: %s tokens/s%s", bar.label.c_str(), signed_percent(bar.faster).c_str(),
                         bar.fits ? "" : "\ndoes not fit");
     ImGui::PopID();
-    const float centre = y + line / 2;
-    draw_text(list, look, TextRole::body, {begin.x + names, centre}, bar.fits ? c.text : c.bad,
-              fitted(look, TextRole::body, bar.label, names), {1, 0.5f});
+    const float top = y + name_height, centre = top + bar_height / 2;
+    draw_text(list, look, TextRole::body, above ? ImVec2(begin.x, y) : ImVec2(begin.x + names, centre),
+              bar.fits ? c.text : c.bad, fitted(look, TextRole::body, bar.label, above ? room.x : names),
+              above ? ImVec2(0, 0) : ImVec2(1, 0.5f));
     const float length = (most - middle) * static_cast<float>(std::min(1.0, std::abs(bar.faster)) / greatest);
     const float to = bar.faster > 0 ? middle + length : middle - length;
-    list->AddRectFilled({std::min(middle, to), y + line * 0.2f}, {std::max(middle, to), y + line * 0.8f},
+    list->AddRectFilled({std::min(middle, to), top + bar_height * 0.2f},
+                        {std::max(middle, to), top + bar_height * 0.8f},
                         bar.faster > 0 ? c.predicted : with_alpha(c.mute, 0.8f), look.px(2));
     draw_text(list, look, TextRole::number, {bar.faster > 0 ? to + look.px(5) : to - look.px(5), centre},
               c.dim, signed_percent(bar.faster), {bar.faster > 0 ? 0.0f : 1.0f, 0.5f});
@@ -162,17 +176,6 @@ std::string caption(const PanelContext& context) {
 void draw(const Context& context) {
   if (draw_missing_prediction(context)) return;
   context.state.study.follow({context.scenario, context.calibration});
-  const ImVec2 room = ImGui::GetContentRegionAvail();
-  const float gap = context.look.px(24);
-  if (room.x >= context.look.px(980)) {
-    const float half = std::floor((room.x - gap) / 2);
-    draw_waterfall(context, {half, room.y});
-    ImGui::SameLine(0, gap);
-    ImGui::BeginGroup();
-    draw_tornado(context, {half, room.y});
-    ImGui::EndGroup();
-    return;
-  }
   const std::array<PanelPart, 2> parts = {{{"causes", [&](ImVec2 size) { draw_waterfall(context, size); }},
                                            {"changes", [&](ImVec2 size) { draw_tornado(context, size); }}}};
   draw_parts(context.look, context.state.tab, parts);

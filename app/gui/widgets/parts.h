@@ -25,13 +25,15 @@ class PartPlace {
   ImVec2 begin_, size_;
 };
 
-// Parts of a panel, three columns wide in two rows where there is room for them; else one at a time, by tabs.
+// Parts of a panel in as many columns (three at most) and rows (two at most) as have room. What does not fit
+// on one page has pages, by tabs.
 struct PanelPart {
   std::string_view tab;
   std::function<void(ImVec2 size)> draw;
   int columns = 1;
 };
-// `beside`: the tabs stand beside the last item where that leaves them room, else below it.
+// `tab`: a part of the page that is shown. `beside`: the tabs stand beside the last item where that leaves
+// them room, else below it.
 void draw_parts(const Look& look, int& tab, std::span<const PanelPart> parts, bool beside = false);
 
 // A button without a face, for what draws its own. The keyboard reaches it, and marks it.
