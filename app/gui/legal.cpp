@@ -80,6 +80,36 @@ std::vector<sim::Scenario> repairs(const sim::Scenario& scenario, const std::vec
   return found;
 }
 
+// More than a hand changes at once, with what follows it: a scenario that was loaded.
+bool is_another(const sim::Scenario& from, const sim::Scenario& to) {
+  constexpr int kMostAtOnce = 2;
+  int changed = (from.model == to.model ? 0 : 1) + (from.hardware == to.hardware ? 0 : 1) +
+                (from.implementation == to.implementation ? 0 : 1);
+  for (const sim::AnyField& field : sim::all_fields())
+    if ((field.part == "workload" || field.part == "strategy") && !field.same(from, to)) ++changed;
+  return changed > kMostAtOnce;
+}
+
+// The fields that followed a change of task, and were not changed with it; none where all is another
+// scenario.
+std::vector<const sim::AnyField*> taken_by_task(const sim::Scenario& before, const sim::Scenario& after) {
+  sim::Scenario asked = before;
+  asked.workload.task = after.workload.task;
+  const auto followed = [&](const sim::Scenario& edit) {
+    return with_batch_following(before, with_division_following(before, edit));
+  };
+  const sim::Scenario alone = followed(asked);
+  std::vector<const sim::AnyField*> taken;
+  sim::Scenario with_others = after;
+  for (const sim::AnyField& field : sim::all_fields()) {
+    if (field.same(asked, alone)) continue;
+    taken.push_back(&field);
+    field.copy(before, with_others);
+  }
+  if (is_another(before, with_others) || !(followed(with_others) == after)) taken.clear();
+  return taken;
+}
+
 }  // namespace
 
 std::string differences(const sim::Scenario& from, const sim::Scenario& to) {
@@ -175,6 +205,29 @@ sim::Scenario with_division_following(const sim::Scenario& before, sim::Scenario
       field->copy(undivided, next);
       changed = true;
     }
+  }
+  return next;
+}
+
+sim::Scenario with_taken_fields_back(const sim::Scenario& before, const sim::Scenario& next,
+                                     const std::vector<UndoStep>& undo) {
+  if (before.workload.task == next.workload.task || is_another(before, next)) return next;
+  const sim::Scenario* after = &before;
+  for (auto step = undo.rbegin(); step != undo.rend(); ++step) {
+    const sim::Scenario& then = step->other_side;
+    if (then.workload.task == after->workload.task) {
+      if (is_another(then, *after)) return next;
+      after = &then;
+      continue;
+    }
+    const std::vector<const sim::AnyField*> taken = taken_by_task(then, *after);
+    sim::Scenario back = next;
+    for (const sim::AnyField* const field : taken)
+      if (field->same(*after, before) && field->same(before, next)) field->copy(then, back);
+    // What was edited meanwhile may forbid it.
+    const bool can_be =
+        sim::validate(with_batch_following(before, back)).size() <= sim::validate(next).size();
+    return then.workload.task == next.workload.task && can_be ? back : next;
   }
   return next;
 }

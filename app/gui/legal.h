@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/gui/document.h"
 #include "sim/plan/legality.h"
 #include "sim/scenario/scenario.h"
 
@@ -29,6 +30,11 @@ std::vector<sim::Problem> problems_of(const sim::Scenario& scenario);
 // The edit, and where it asks for generation of what was trained, without the divisions that training alone
 // has.
 sim::Scenario with_division_following(const sim::Scenario& before, sim::Scenario next);
+
+// The edit, and where it changes the task back, what the change to the other task had taken away: each field
+// that was left alone since. `undo`: how `before` came to be.
+sim::Scenario with_taken_fields_back(const sim::Scenario& before, const sim::Scenario& next,
+                                     const std::vector<UndoStep>& undo);
 
 // A legal scenario, found field by field from what is wrong; empty where the search finds none.
 std::optional<sim::Scenario> make_legal(const sim::Scenario& scenario);

@@ -224,18 +224,24 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
           requests};
 }
 
-void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
+void Shell::edit(std::string label, sim::Scenario next, std::string_view key, bool whole) {
   if (next.hardware.name == sim::kThisMachine) cli::link_ranks(next);
+  if (whole) return document().edit(std::move(label), std::move(next), key);
   const sim::Scenario& now = document().scenario();
-  const sim::Scenario divided = with_division_following(now, next);
+  const sim::Scenario asked = with_taken_fields_back(now, next, document().history().undo);
+  const sim::Scenario divided = with_division_following(now, asked);
   const sim::Scenario followed = with_batch_following(now, divided);
   // Divisions of training have their labels there.
   const auto in_training = [](sim::Scenario scenario) {
     scenario.workload.task = sim::Task::train;
     return scenario;
   };
-  std::string more = differences(in_training(next), in_training(divided));
-  std::string why = "What divides training alone goes: ";
+  std::string more = differences(in_training(next), in_training(asked));
+  std::string why = "What the change of task took away comes back: ";
+  if (more.empty()) {
+    more = differences(in_training(asked), in_training(divided));
+    why = "What divides training alone goes: ";
+  }
   if (more.empty()) {
     more = differences(divided, followed);
     why = "The batch follows: ";
@@ -248,7 +254,7 @@ void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
 }
 
 void Shell::carry_out(Requests& requests) {
-  for (Edit& one : requests.edits) edit(std::move(one.label), std::move(one.scenario), one.key);
+  for (Edit& one : requests.edits) edit(std::move(one.label), std::move(one.scenario), one.key, one.whole);
   for (const PinRequest& request : requests.pins) carry_out(request);
   for (const std::string& command : requests.commands) commands_.invoke(command);
   if (!ImGui::IsAnyMouseDown() && !ImGui::IsAnyItemActive()) document().end_gesture();

@@ -122,8 +122,8 @@ class Shell {
   bool follow_this_machine();
   void follow_document();
   PanelContext context(const Look& look, Requests& requests, const sim::Scenario& scenario);
-  // One undo step; the batch follows what it is divided over.
-  void edit(std::string label, sim::Scenario next, std::string_view key = {});
+  // One undo step; the batch follows what it is divided over. `whole`: a scenario of its own, as it is.
+  void edit(std::string label, sim::Scenario next, std::string_view key = {}, bool whole = false);
   void take_over_prediction();
   // Of the tab that is shown; null while there is none.
   std::shared_ptr<const sim::Report> predicted() const;

@@ -57,7 +57,8 @@ struct View {
 struct Edit {
   std::string label;  // "layers 32 -> 33"
   sim::Scenario scenario;
-  std::string key;  // edits of one key in one gesture are one undo step
+  std::string key;     // edits of one key in one gesture are one undo step
+  bool whole = false;  // a scenario of its own: nothing follows the edit
 };
 
 // What is to be done with a pin; add: of this report.
@@ -99,6 +100,9 @@ struct PanelContext {
   }
   void edit(std::string label, sim::Scenario next, std::string key = {}) const {
     requests.edits.push_back({std::move(label), std::move(next), std::move(key)});
+  }
+  void load(std::string label, sim::Scenario whole) const {
+    requests.edits.push_back({std::move(label), std::move(whole), {}, true});
   }
   void invoke(std::string id) const { requests.commands.push_back(std::move(id)); }
 };

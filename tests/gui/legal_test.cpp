@@ -79,6 +79,46 @@ TEST_CASE("asked for tokens, what was trained on eight devices generates on one,
   CHECK(app::gui::with_division_following(divided, next) == next);
 }
 
+TEST_CASE("what a change of task took away comes back with the task, but for what was edited meanwhile") {
+  const sim::Scenario trained = sim::load_scenario_preset("train-llama-3.1-8b-8-h100");
+  NullDesktop desktop(trained);
+  const auto& document = desktop.shell().document();
+  const auto type = [&](const char* flags) {
+    desktop.press(ImGuiMod_Ctrl | ImGuiKey_K);
+    desktop.type(flags);
+    desktop.press(ImGuiKey_Enter);
+    desktop.settle();
+  };
+  type("--task generate --batch-size 4");
+  type("--tp 2");
+  type("--prompt-length 512");
+  REQUIRE(document.scenario().strategy.data_parallel == 1);
+  type("--task train");
+  const std::set<std::string> edited = {"workload.batch_size", "strategy.tensor_parallel",
+                                        "workload.prompt_length"};
+  CHECK(test::changed_fields(trained, document.scenario()) == edited);
+  CHECK(desktop.says("What the change of task took away comes back: "));
+  CHECK_THAT(std::string(document.undo_label()), contains("ZeRO 0 \u2192 1"));
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Z);
+  CHECK(document.scenario().strategy.data_parallel == 1);
+  CHECK(document.scenario().workload.task == sim::Task::generate);
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Y);
+  CHECK(test::changed_fields(trained, document.scenario()) == edited);
+
+  type("--task generate");
+  type("--dp 2");
+  type("--task train");
+  CHECK(document.scenario().strategy.data_parallel == 2);
+  CHECK(document.scenario().strategy.zero_stage == trained.strategy.zero_stage);
+
+  // Another scenario has fields of its own.
+  type("--task generate");
+  REQUIRE(desktop.shell().commands().invoke("scenario.chat-llama-3.1-8b-h100"));
+  desktop.settle();
+  type("--task train");
+  CHECK(document.scenario().strategy.data_parallel == 1);
+}
+
 TEST_CASE(
     "a batch typed that does not divide leaves the last legal figures, with the labels of what disagrees") {
   NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), {1600, 1000});

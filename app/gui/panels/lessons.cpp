@@ -184,7 +184,7 @@ void draw_step(const Context& context, const Look& look,
       view && state.study.request().lesson == lesson && state.study.request().step == state.step;
   if (state.entering && is_of_step && !state.study.request().scenario) {
     state.entering = false;
-    if (!(view->scenario == context.scenario)) context.edit("lesson: " + step.title, view->scenario);
+    if (!(view->scenario == context.scenario)) context.load("lesson: " + step.title, view->scenario);
     // Maximised, the lesson stands alone.
     if (context.view.maximised.empty() && !step.panel.empty()) {
       context.invoke("panel." + step.panel);
