@@ -230,8 +230,12 @@ ExitCode check(const std::vector<std::filesystem::path>& files) {
     for (const std::string& problem : problems) fmt::print("{}\n", problem);
     wrong += !problems.empty();
   }
-  fmt::print("{} lessons, {} steps played from first to last: {}\n", files.size(), steps,
-             wrong == 0 ? "nothing is wrong" : fmt::format("{} have problems", wrong));
+  const auto counted = [](std::size_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  fmt::print(
+      "{}, {} played from first to last: {}\n", counted(files.size(), "lesson"), counted(steps, "step"),
+      wrong == 0 ? "nothing is wrong" : fmt::format("{} {} problems", wrong, wrong == 1 ? "has" : "have"));
   return wrong == 0 ? ExitCode::fine : ExitCode::bad_input;
 }
 

@@ -59,7 +59,9 @@ TEST_CASE("a wrong lesson of a class is named with its line and what would be ac
   const Result check = run({"lesson", "check", "--lessons", folder.path(".")});
   CHECK(check.exit_code == 4);
   CHECK_THAT(check.out, contains("wrong.md:11"));
-  CHECK_THAT(check.out, contains("2 lessons"));
+  CHECK_THAT(check.out, contains("2 lessons, 1 step played from first to last: 1 has problems"));
+  const Result one = run({"lesson", "check", folder.path("good.md")});
+  CHECK_THAT(one.out, contains("1 lesson, 1 step played from first to last: nothing is wrong"));
 }
 
 TEST_CASE("a folder of lessons that is none is refused with what would be one, also by the desktop") {
