@@ -398,8 +398,10 @@ void draw_curve(const Context& context, const StepView& step, const Exchange& ex
   const auto& points = curve->points;
   const auto low = static_cast<double>(points.front().sent.value),
              high = static_cast<double>(points.back().sent.value);
-  ImPlot::SetupAxes("sent by a rank in a message", nullptr, ImPlotAxisFlags_NoHighlight,
-                    ImPlotAxisFlags_NoHighlight);
+  constexpr float kRoomForTitle = 260;  // points: what stands upright beside the axis is cut below it
+  ImPlot::SetupAxes("sent by a rank in a message",
+                    size.y >= look.px(kRoomForTitle) ? "time of a message" : nullptr,
+                    ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
   ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
   ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
   message_axis(low, high);

@@ -319,16 +319,16 @@ class InferenceParts {
     const float gap = look_.px(6), each = std::floor((width - 2 * gap) / 3);
     double rate = s.refusal.empty() ? s.requests_per_second : std::max(0.1, choices.requests_per_second);
     const double most = std::max(1.0, s.most_per_second * 1.5);
-    if (slider(look_, "rate", rate, {most / 300, most, true}, few_digits(rate) + " /s", each))
+    if (slider(look_, "requests", rate, {most / 300, most, true}, few_digits(rate) + " /s", each))
       choices.requests_per_second = rate;
     ImGui::SameLine(0, gap);
     double prompt = d(s.prompt), output = d(s.output);
     const double longest = d(std::max<std::int64_t>(1024, study_.scenario.model.max_position_embeddings / 2));
-    if (slider(look_, "prompt", prompt, {16, longest, true}, sim::format_count(s.prompt), each))
+    if (slider(look_, "prompt, tokens", prompt, {16, longest, true}, sim::format_count(s.prompt), each))
       choices.prompt = power_of_two_near(prompt);
     ImGui::SameLine(0, gap);
-    if (slider(look_, "output", output, {1, std::min(longest, 8192.0), true}, sim::format_count(s.output),
-               each))
+    if (slider(look_, "output, tokens", output, {1, std::min(longest, 8192.0), true},
+               sim::format_count(s.output), each))
       choices.output = power_of_two_near(output);
   }
 

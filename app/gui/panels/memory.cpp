@@ -492,7 +492,10 @@ void draw_peak_table(const PanelContext& context, ImVec2 size) {
                                                 c.memory[static_cast<std::size_t>(line.buffer_class)],
                                                 look.px(2));
       ImGui::SetCursorPosX(ImGui::GetCursorPosX() + swatch + look.px(7));
-      text_fitted(look, TextRole::number, c.text, line.name, ImGui::GetContentRegionAvail().x);
+      const std::string shown =
+          fitted_name(look, TextRole::number, line.name, ImGui::GetContentRegionAvail().x);
+      text(look, TextRole::number, c.text, shown);
+      if (shown != line.name) ImGui::SetItemTooltip("%s", line.name.c_str());
       ImGui::TableNextColumn();
       text_right(look, TextRole::number, c.dim, sim::format_count(line.instances));
       ImGui::TableNextColumn();
