@@ -10,11 +10,15 @@
 namespace {
 
 sim::Scenario of_stages(int stages, int chunks, int layers, std::string_view schedule, int first, int last) {
-  sim::Scenario s;
-  s.model = sim::load_model_preset("llama-3.1-8b");
+  static const sim::Scenario base = [] {
+    sim::Scenario of_8b;
+    of_8b.model = sim::load_model_preset("llama-3.1-8b");
+    of_8b.hardware = sim::load_hardware_preset("h100-sxm");
+    of_8b.implementation = sim::load_implementation_preset("mcore_te_2026");
+    return of_8b;
+  }();
+  sim::Scenario s = base;
   s.model.num_hidden_layers = layers;
-  s.hardware = sim::load_hardware_preset("h100-sxm");
-  s.implementation = sim::load_implementation_preset("mcore_te_2026");
   s.strategy.pipeline_parallel = stages;
   s.strategy.virtual_pipeline = chunks;
   s.strategy.schedule = schedule;
