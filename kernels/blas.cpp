@@ -32,6 +32,19 @@ void require_room() {
   munmap(room, bytes);
 }
 
+// Has OpenBLAS take the buffers of calling threads while there is the room that was required: what else takes
+// memory before their first product could leave them none.
+void take_buffers(const Blas& blas) {
+#pragma omp parallel
+  {
+    constexpr int kSide = 32;
+    float operand[kSide * kSide] = {}, result[kSide * kSide];
+#pragma omp barrier
+    blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, kSide, kSide, kSide, 1, operand, kSide, operand, kSide,
+               0, result, kSide);
+  }
+}
+
 Blas load() {
   require_room();
   // The build's own library first: alternatives may name the variant whose threads get in OpenMP's way
@@ -45,6 +58,7 @@ Blas load() {
   find(library, "cblas_sgemm", blas.sgemm);
   find(library, "openblas_set_num_threads", blas.set_num_threads);
   find(library, "openblas_get_config", blas.get_config);
+  take_buffers(blas);
   return blas;
 }
 
