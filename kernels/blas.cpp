@@ -40,8 +40,8 @@ void take_buffers(const Blas& blas) {
     constexpr int kSide = 32;
     float operand[kSide * kSide] = {}, result[kSide * kSide];
 #pragma omp barrier
-    blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, kSide, kSide, kSide, 1, operand, kSide, operand, kSide,
-               0, result, kSide);
+    blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, kSide, kSide, kSide, 1, operand, kSide, operand,
+               kSide, 0, result, kSide);
   }
 }
 

@@ -116,11 +116,11 @@ void fill_table(const sim::Model& model, double theta, const kernels::RopeScalin
                 std::span<float> table) {
   const std::int64_t positions = static_cast<std::int64_t>(table.size()) / model.rope_size();
   kernels::cpu::rope_table(table.data(), theta, scaling, positions, model.rope_size(), model.rotated_size());
-  // Kernels divide scores by the root of head_dim. Queries and keys both pass the table: each takes the root of
-  // what is missing.
+  // Kernels divide scores by the root of head_dim. Queries and keys both pass the table: each takes the root
+  // of what is missing.
   if (model.query_pre_attn_scalar == 0) return;
-  const double ratio = static_cast<double>(model.head_dim) / model.query_pre_attn_scalar;
-  for (float& x : table) x = static_cast<float>(x * std::pow(ratio, 0.25));
+  const double factor = std::pow(static_cast<double>(model.head_dim) / model.query_pre_attn_scalar, 0.25);
+  for (float& x : table) x = static_cast<float>(x * factor);
 }
 
 }  // namespace

@@ -18,9 +18,8 @@ bool names_layers(const Strategy& t) {
 
 // Layers of a piece whose stage has its number from the strategy; 0 for others.
 std::int32_t named_layers_of(const Strategy& t, std::int32_t piece) {
-  const Schedule places{.stages = t.pipeline_parallel,
-                        .chunks = t.virtual_pipeline,
-                        .placement = placement_of(t.schedule)};
+  const Schedule places{
+      .stages = t.pipeline_parallel, .chunks = t.virtual_pipeline, .placement = placement_of(t.schedule)};
   const std::int32_t stage = places.place_of(piece, 0).stage;
   const std::int32_t layers = stage == 0                         ? t.first_stage_layers
                               : stage == t.pipeline_parallel - 1 ? t.last_stage_layers
@@ -40,7 +39,7 @@ LayerRange layers_of(const Scenario& s, std::int32_t piece) {
   const bool counts_head = s.implementation.pipeline.balances_head && t.last_stage_layers == 0;
   const double head = counts_head ? head_in_layers(s.model) : 0;
   if (!names_layers(t)) return layers_of(piece, pieces_of(t), layers, head);
-  // Of all pieces and of those before this one: layers that the strategy names, and pieces that share the rest.
+  // Layers that the strategy names, and pieces that share the rest: in all, and before this piece.
   std::int32_t named = 0, named_before = 0, sharing = 0, sharing_before = 0;
   for (std::int32_t p = 0; p < pieces_of(t); ++p) {
     const std::int32_t own = named_layers_of(t, p);
@@ -72,7 +71,8 @@ std::vector<Problem> division_problems(const Scenario& s) {
                                    std::pair{"strategy.last_stage_layers", t.last_stage_layers}}) {
     if (own == 0) continue;
     if (stages == 1)
-      add_problem(problems, field, "is ", own, ", but there is one stage: it needs pipeline_parallel above 1");
+      add_problem(problems, field, "is ", own,
+                  ", but there is one stage: it needs pipeline_parallel above 1");
     else if (placement_of(t.schedule) == Placement::two_directions)
       add_problem(problems, field, "is ", own, ", but with ", t.schedule,
                   " the first stage holds the last one's layers too: it must be 0");
@@ -86,8 +86,8 @@ std::vector<Problem> division_problems(const Scenario& s) {
   if (rest < sharing || (sharing == 0 && rest > 0))
     add_problem(problems,
                 t.first_stage_layers > 0 ? "strategy.first_stage_layers" : "strategy.last_stage_layers",
-                "leaves ", std::max<std::int64_t>(rest, 0), " of ", layers, " layers for the other stages, which have ", sharing,
-                " pieces of the model");
+                "leaves ", std::max<std::int64_t>(rest, 0), " of ", layers,
+                " layers for the other stages, which have ", sharing, " pieces of the model");
   return problems;
 }
 
