@@ -545,6 +545,13 @@ HostWork work_before_gather(const Scenario& scenario) {
 
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
   std::vector<HostWork> work(program.actions.size());
+  // Gradients that add up are set to zero before anything else; where a stage has none of those, the host
+  // does what it does for a step all the same, and waits for no other stage.
+  const auto first = std::ranges::find(program.actions, kComputeStream, &Action::stream);
+  const bool begins_by_itself =
+      plan.scenario.workload.task == Task::train &&
+      plan.scenario.implementation.memory.weight_gradient != WeightGradient::fresh &&
+      first != program.actions.end() && first->phase != Phase::optimizer;
   const Action* last = nullptr;  // of compute
   for (std::size_t a = 0; a < program.actions.size(); ++a) {
     const Action& action = program.actions[a];
@@ -563,9 +570,11 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
     const bool begins = !last || direction(*last) != direction(action) ||
                         last->micro_batch != action.micro_batch || last->chunk != action.chunk;
     if (begins) work[a] = work_before_pass(plan.scenario);
-    if (!last) work[a].before += software(plan).host.step;
+    if (!last && !begins_by_itself) work[a].before += software(plan).host.step;
     last = &action;
   }
+  if (begins_by_itself)
+    work.front().before += work_before_pass(plan.scenario).before + software(plan).host.step;
   return work;
 }
 

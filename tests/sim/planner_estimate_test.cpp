@@ -70,6 +70,24 @@ TEST_CASE("steps of pipelines whose ends have layers of their own are estimated 
   CHECK(named == 60);
 }
 
+TEST_CASE("stages that have no gradients to set to zero are estimated as they are predicted") {
+  // OLMo's norms learn nothing, and products write all other gradients: only the embedding's begin at zero.
+  for (const char* implementation : {"megatron_deepspeed", "mcore_te_2024", "gpt_neox"})
+    for (const int stages : {2, 4}) {
+      Scenario s;
+      s.model = load_model_preset("olmo-1b");
+      s.hardware = load_hardware_preset("a100-sxm-80gb");
+      s.implementation = load_implementation_preset(implementation);
+      s.implementation.runs_here = true;
+      s.strategy.pipeline_parallel = stages;
+      s.workload.global_batch_size = 8;
+      REQUIRE(validate(s).empty());
+      INFO(described(s));
+      CHECK(error_of(estimate(s, nullptr).step.value,
+                     predict_step(make_plan(s), s.hardware, nullptr).seconds.value) < 1e-9);
+    }
+}
+
 TEST_CASE("a step whose first micro-batch writes gradients is estimated as it is predicted") {
   for (const char* model : {"llama-3.1-8b", "gpt2-124m", "deepseek-v3"}) {
     Scenario s;
