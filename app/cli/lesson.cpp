@@ -14,6 +14,7 @@
 #include "app/cli/progress.h"
 #include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
+#include "app/counted.h"
 #include "app/gui/panels/lessons_handout.h"
 #include "app/gui/print_page.h"
 #include "app/lesson/measure.h"
@@ -216,25 +217,22 @@ ExitCode play(const std::filesystem::path& file, const LessonFlags& flags) {
 }
 
 ExitCode check(const std::vector<std::filesystem::path>& files) {
-  std::size_t steps = 0, wrong = 0;
+  std::int64_t steps = 0, wrong = 0;
   for (const auto& file : files) {
     std::vector<std::string> problems;
     try {
       const lesson::Lesson lesson = lesson::load_lesson(file);
       lesson::Predictions predictions;
       problems = lesson::problems_of(lesson, predictions);
-      steps += lesson.steps.size();
+      steps += std::ssize(lesson.steps);
     } catch (const sim::PresetError& error) {
       problems.emplace_back(error.what());
     }
     for (const std::string& problem : problems) fmt::print("{}\n", problem);
     wrong += !problems.empty();
   }
-  const auto counted = [](std::size_t n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
   fmt::print(
-      "{}, {} played from first to last: {}\n", counted(files.size(), "lesson"), counted(steps, "step"),
+      "{}, {} played from first to last: {}\n", counted(std::ssize(files), "lesson"), counted(steps, "step"),
       wrong == 0 ? "nothing is wrong" : fmt::format("{} {} problems", wrong, wrong == 1 ? "has" : "have"));
   return wrong == 0 ? ExitCode::fine : ExitCode::bad_input;
 }

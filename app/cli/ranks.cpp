@@ -22,6 +22,7 @@
 
 #include "app/cli/interrupt.h"
 #include "app/cli/progress.h"
+#include "app/counted.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/machine_files.h"
@@ -141,7 +142,7 @@ ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
   pid_t group = 0;
   const std::vector<int> cores = runtime::own_cpus();
   const auto n = static_cast<int>(cores.size());
-  to_stderr(fmt::format("{} ranks on {} core{} of this machine: {}\n", ranks, n, n == 1 ? "" : "s",
+  to_stderr(fmt::format("{} on {} of this machine: {}\n", counted(ranks, "rank"), counted(n, "core"),
                         n >= ranks ? fmt::format("{} to {} each", n / ranks, (n + ranks - 1) / ranks)
                                    : "several share one, which tells nothing about their speed"));
   for (int rank = 0; rank < ranks; ++rank) {

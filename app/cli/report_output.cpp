@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app/cli/text_table.h"
+#include "app/counted.h"
 #include "runtime/error.h"
 #include "sim/economics/batch_size.h"
 #include "sim/format.h"
@@ -358,15 +359,14 @@ std::string headline(const sim::Report& report) {
   const sim::Workload& work = scenario.workload;
   std::string what;
   if (is_training(report)) {
-    what =
-        fmt::format("a training step of {} {} of {} tokens", sim::format_count(work.global_batch_size),
-                    work.global_batch_size == 1 ? "sequence" : "sequences", sim::format_count(work.seq_len));
+    what = fmt::format("a training step of {} of {}", counted(work.global_batch_size, "sequence"),
+                       counted(work.seq_len, "token"));
     if (work.micro_batch_size != work.global_batch_size)
       what += fmt::format(" in micro-batches of {}", sim::format_count(work.micro_batch_size));
   } else {
-    what = fmt::format("{} new tokens after {}, {} {}, {} KV cache", sim::format_count(work.max_new_tokens),
-                       sim::format_count(work.prompt_length), sim::format_count(work.batch_size),
-                       work.batch_size == 1 ? "sequence" : "sequences", work.kv_cache ? "with" : "without");
+    what = fmt::format("{} after {}, {}, {} KV cache", counted(work.max_new_tokens, "new token"),
+                       sim::format_count(work.prompt_length), counted(work.batch_size, "sequence"),
+                       work.kv_cache ? "with" : "without");
   }
   const std::string& hardware = scenario.hardware.display_name;
   return fmt::format("{} on {} ({}): {}, {}, {}", scenario.model.name,

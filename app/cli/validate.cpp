@@ -13,6 +13,7 @@
 #include "app/cli/flags.h"
 #include "app/cli/progress.h"
 #include "app/cli/text_table.h"
+#include "app/counted.h"
 #include "sim/format.h"
 #include "sim/validate/memory_series.h"
 #include "sim/validate/ranking.h"
@@ -186,7 +187,7 @@ std::string uncovered(const sim::Validation& validation) {
   std::string text;
   for (std::size_t i = 0; i < std::min(kMostReasons, by_count.size()); ++i) {
     const auto& [count, reason] = by_count[i];
-    text += fmt::format("{} {} {}: {}\n", count, count == 1 ? "row" : "rows",
+    text += fmt::format("{} {}: {}\n", counted(static_cast<std::int64_t>(count), "row"),
                         reason.first ? "left aside" : "not predicted", reason.second);
   }
   if (by_count.size() > kMostReasons)

@@ -6,6 +6,7 @@
 #include <set>
 #include <type_traits>
 
+#include "app/counted.h"
 #include "app/gui/legal.h"
 #include "sim/cost/stragglers.h"
 #include "sim/format.h"
@@ -224,8 +225,7 @@ std::string accumulation(const Scenario& s) {
   const std::int64_t devices = std::max(1, s.strategy.data_parallel);
   if (w.micro_batch_size < 1 || w.global_batch_size < 1) return "";
   const std::int64_t micro_batches = w.global_batch_size / (w.micro_batch_size * devices);
-  return sim::format_count(w.global_batch_size * w.seq_len) + " tokens in " +
-         sim::format_count(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches");
+  return counted(w.global_batch_size * w.seq_len, "token") + " in " + counted(micro_batches, "micro-batch");
 }
 
 std::string logits_at_once(const Scenario& s) {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <set>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/presets.h"
 #include "app/gui/widgets/chart.h"
@@ -116,10 +117,9 @@ std::string refit_sentence(const sim::Refit& refit) {
     moved += shift.factor != 1;
   }
   if (moved == 0)
-    return refit.rows_of + ": held out, its " + sim::format_count(rows) +
-           " rows are predicted no better by a factor on their tables.";
-  return refit.rows_of + ": " + sim::format_count(moved) + (moved == 1 ? " table" : " tables") +
-         " refitted to " + sim::format_count(rows) + " rows.";
+    return refit.rows_of + ": held out, a factor on their tables predicts " + counted(rows, "row") +
+           " no better.";
+  return refit.rows_of + ": " + counted(moved, "table") + " refitted to " + counted(rows, "row") + ".";
 }
 
 // A preset's tables set to a table of measurements of the user's own: tried, then kept or not.
@@ -408,7 +408,7 @@ void draw_trace(const Context& context, ImVec2 size) {
              "spread " + sim::format_percent(sample->spread));
   for (const sim::FittedRows& table : trace.tables) {
     fact_row(look, table.what + ", " + table.software, "median error " + error_text(table.median), size.x,
-             sim::format_count(table.rows) + " rows");
+             counted(table.rows, "row"));
     text_wrapped(look, TextRole::caption, c.mute, table.source);
   }
   if (trace.nearest.empty() && trace.tables.empty())

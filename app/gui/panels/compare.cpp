@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/numbers.h"
@@ -254,7 +255,7 @@ std::string caption(const PanelContext& context) {
   const RunView& run = context.run();
   if (!run.comparison) return "";
   const sim::Comparison& joined = *run.comparison;
-  return sim::format_count(static_cast<std::int64_t>(joined.joined)) + " operations joined, " +
+  return counted(static_cast<std::int64_t>(joined.joined), "operation") + " joined, " +
          sim::format_count(static_cast<std::int64_t>(joined.only_a)) + " predicted only, " +
          sim::format_count(static_cast<std::int64_t>(joined.only_b)) + " measured only";
 }

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/counted.h"
 #include "app/gui/panels/cost_text.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
@@ -101,8 +102,7 @@ class EconomicsParts {
     const PartPlace place(size);
     const sim::Seconds between = sim::mean_time_between_failures(reliability_, devices_);
     chart_title(look_, "Failures",
-                "one every " + sim::format(between) + " on " + sim::format_count(std::llround(devices_)) +
-                    (devices_ > 1 ? " devices" : " device"));
+                "one every " + sim::format(between) + " on " + counted(std::llround(devices_), "device"));
     double wait = reliability_.checkpoint.value;
     if (slider(look_, "a checkpoint takes", wait, {0.1, 600, true}, sim::format(sim::Seconds{wait}), size.x))
       scope_.checkpoint_s = wait;
@@ -358,8 +358,7 @@ class EconomicsParts {
     }
     const sim::RunCost cost = sim::cost_of_run(plan_);
     add("Time", days_text(cost.days), token_rate(plan_.tokens_per_second));
-    add("Device hours", sim::format_short(cost.device_hours),
-        sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
+    add("Device hours", sim::format_short(cost.device_hours), counted(std::llround(devices_), "device"));
     if (usd_per_hour_ > 0) add("Money", dollars(cost.usd), price);
     if (plan_.power_w > 0) {
       add("Energy", energy_text(cost), "rated power, PUE " + significant(site_.pue));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/presets.h"
@@ -91,9 +92,8 @@ class InferenceParts {
     const PartPlace place(size);
     const sim::Workload& w = study_.scenario.workload;
     chart_title(look_, "Prefill and decode",
-                sim::format_count(w.batch_size) + (w.batch_size == 1 ? " sequence of " : " sequences of ") +
-                    sim::format_count(w.prompt_length) + " + " + sim::format_count(w.max_new_tokens) +
-                    " tokens");
+                counted(w.batch_size, "sequence") + " of " + sim::format_count(w.prompt_length) + " + " +
+                    sim::format_count(w.max_new_tokens) + " tokens");
     phase("First token", study_.prefill, size.x);
     phase("A later token", study_.decode, size.x, beside_overview());
     std::vector<LegendEntry> entries;
@@ -425,8 +425,8 @@ class InferenceParts {
     const std::int64_t best = s.best_length(scope_.acceptance);
     const double speedup = s.speedup(scope_.acceptance, best);
     if (speedup <= 1) return "no gain at this acceptance";
-    return "best: " + sim::format_count(best) + (best == 1 ? " token, " : " tokens, ") + few_digits(speedup) +
-           "x, " + sim::format(s.plain_step * (1 / speedup)) + " a token at batch " + few_digits(s.sequences);
+    return "best: " + counted(best, "token") + ", " + few_digits(speedup) + "x, " +
+           sim::format(s.plain_step * (1 / speedup)) + " a token at batch " + few_digits(s.sequences);
   }
 
   void draft_picker() {

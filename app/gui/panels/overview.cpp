@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/counted.h"
 #include "app/gui/figures/figure.h"
 #include "app/gui/jobs/whole_run.h"
 #include "app/gui/panels/cost_text.h"
@@ -109,8 +110,7 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
             .title = "Throughput",
             .value = token_rate_digits(sim::tokens_per_second(report)),
             .unit = "tokens/s",
-            .line = sim::format_count(context.scenario.workload.batch_size) +
-                    (context.scenario.workload.batch_size == 1 ? " sequence" : " sequences"),
+            .line = counted(context.scenario.workload.batch_size, "sequence"),
             .line_color = c.mute,
             .short_value = sim::format_short(sim::tokens_per_second(report))};
   Tile mbu{.id = "mbu",

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/panels/pipeline_operations.h"
@@ -464,8 +465,7 @@ void draw_tracks(const Context& context, const RankTracks& tracks, const ScaleUn
   const std::string& predicted_of = context.prediction.scenario.hardware.name;
   const bool elsewhere = run.measured->source.scenario.hardware.name != predicted_of;
   std::string words = "Measured, step " + sim::format_count(tracks.step) + ": " +
-                      sim::format_count(static_cast<std::int64_t>(tracks.of_rank.size())) +
-                      (tracks.of_rank.size() == 1 ? " rank on " : " ranks on ") + run.measured->source.device;
+                      counted(std::ssize(tracks.of_rank), "rank") + " on " + run.measured->source.device;
   if (elsewhere) words += "; predicted: " + predicted_of;
   const float button =
       elsewhere ? text_size_of(look, TextRole::body, "Predict this machine").x + look.px(24) : 0;
@@ -630,13 +630,9 @@ void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
 std::string caption(const PanelContext& context) {
   const sim::Scenario& s = context.prediction.scenario;
   if (s.workload.task != sim::Task::train || !context.prediction.step) return "";
-  const auto count = [](std::int64_t n, const char* what) {
-    return sim::format_count(n) + " " + what + (n == 1 ? "" : "s");
-  };
-  std::string words = count(s.strategy.pipeline_parallel, "stage");
-  if (s.strategy.virtual_pipeline > 1) words += " of " + count(s.strategy.virtual_pipeline, "chunk");
-  return words + ", " + sim::format_count(micro_batches_of(s)) +
-         (micro_batches_of(s) == 1 ? " micro-batch" : " micro-batches");
+  std::string words = counted(s.strategy.pipeline_parallel, "stage");
+  if (s.strategy.virtual_pipeline > 1) words += " of " + counted(s.strategy.virtual_pipeline, "chunk");
+  return words + ", " + counted(micro_batches_of(s), "micro-batch");
 }
 
 void draw(const Context& context) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/presets.h"
@@ -390,8 +391,8 @@ void describe(const PanelContext& context, const Dot& dot) {
   if (dot.measured)
     line(c.measured, "measured " + sim::format(dot.measured->duration) + ", " +
                          sim::format(dot.measured->flops / dot.measured->duration));
-  line(c.dim, "bound by " + std::string(sim::name(dot.row->bound)) + ", run " +
-                  sim::format_count(dot.row->count) + (dot.row->count == 1 ? " time" : " times"));
+  line(c.dim,
+       "bound by " + std::string(sim::name(dot.row->bound)) + ", run " + counted(dot.row->count, "time"));
   ImGui::EndTooltip();
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "app/counted.h"
 #include "app/gui/legal.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/presets.h"
@@ -230,9 +231,8 @@ class Form {
 };
 
 std::string caption(const PanelContext& context) {
-  const auto problems = problems_of(context.scenario).size();
-  if (problems == 0) return "";
-  return sim::format_count(static_cast<std::int64_t>(problems)) + (problems == 1 ? " problem" : " problems");
+  const std::int64_t problems = std::ssize(problems_of(context.scenario));
+  return problems == 0 ? "" : counted(problems, "problem");
 }
 
 void draw(const ContextWith<ScenarioState>& context) {

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "app/cli/executable.h"
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/lessons_guesses.h"
 #include "app/gui/panels/panels.h"
@@ -525,7 +526,7 @@ std::string caption(const Context& context) {
   const sim::ErrorSummary& all = shown.table->summaries.front();
   return all.compared == 0 ? "nothing to compare"
                            : "median error " + sim::format_percent(all.median) + " over " +
-                                 sim::format_count(static_cast<std::int64_t>(all.compared)) + " rows";
+                                 counted(static_cast<std::int64_t>(all.compared), "row");
 }
 
 void draw(const Context& context) {
