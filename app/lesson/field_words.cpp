@@ -13,10 +13,14 @@ namespace app::lesson {
 std::string field_words(std::string_view path) {
   std::string words(path.substr(path.rfind('.') + 1));  // a part alone has no dot: "model"
   std::ranges::replace(words, '_', ' ');
-  // The same words with capitals, where the field's label has them: "KV cache".
+  // The same words with capitals, where they begin with the field's label: "KV cache", "ZeRO stage".
   const sim::AnyField* const field = sim::field_at(path);
+  if (!field || words.size() < field->label.size()) return words;
   const auto small = [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); };
-  if (field && std::ranges::equal(words, field->label, {}, {}, small)) words = field->label;
+  const std::size_t length = field->label.size();
+  const bool ends_there = words.size() == length || words[length] == ' ';
+  if (ends_there && std::ranges::equal(words.substr(0, length), field->label, {}, {}, small))
+    words.replace(0, length, field->label);
   return words;
 }
 

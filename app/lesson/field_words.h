@@ -1,4 +1,5 @@
-// How fields of a scenario and their values are said in a lesson: "workload.kv_cache=false" is "KV cache no".
+// How fields of a scenario and their values are said without the sections of Configure around them, as in a
+// lesson: "workload.kv_cache=false" is "KV cache no".
 #pragma once
 #include <string>
 #include <string_view>

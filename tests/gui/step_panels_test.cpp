@@ -3,12 +3,16 @@
 #include <implot_internal.h>
 
 #include <algorithm>
+#include <map>
+#include <regex>
 
+#include "app/gui/legal.h"
 #include "app/gui/panels/pipeline.h"
 #include "app/gui/step_view.h"
 #include "app/gui/widgets/numbers.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
+#include "sim/format.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "tests/gui/null_desktop.h"
@@ -160,6 +164,59 @@ TEST_CASE("a scenario that does not fit comes with single changes that save memo
   }
   // What fits needs no such list.
   CHECK(make_prediction(tests::small_scenario(), nullptr, [] { return false; }).fixes.empty());
+}
+
+TEST_CASE("what would make a step fit is said as Undo says it once it is made") {
+  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  s.hardware = sim::load_hardware_preset("a100-sxm-40gb");
+  s.strategy = {};
+  s.strategy.data_parallel = 8;
+  s.workload.micro_batch_size = 1;
+  s.workload.global_batch_size = 64;
+  tests::NullDesktop desktop(s);
+  desktop.shell().view().maximised = "memory";
+  desktop.settle();
+  const Prediction prediction = make_prediction(s, nullptr, [] { return false; });
+  const std::string words = desktop.words();
+  CHECK_THAT(words, contains("ZeRO 0 \u2192 3"));
+  int said = 0;
+  for (const sim::FitChange& fix : prediction.fixes) {
+    const std::string change = differences(s, fix.scenario);
+    CAPTURE(fix.change, change);
+    if (change.empty()) {  // Configure has no such field
+      CHECK(fix.change == "implementation.master_weights false");
+      CHECK_THAT(words, contains("no master weights"));
+    } else {
+      CHECK_THAT(words, contains(change));
+      ++said;
+    }
+  }
+  CHECK(said > 3);
+  CHECK(desktop.shell().exported("memory", ExportFormat::markdown).find("ZeRO 0 \u2192 3") !=
+        std::string::npos);
+}
+
+TEST_CASE("messages of an exchange whose sizes read alike are one circle with one name") {
+  // Dispatched rows of experts carry a weight each, which rows on their way back do not.
+  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-8-h100");
+  s.model = sim::load_model_preset("mixtral-8x7b");
+  s.strategy = {};
+  s.strategy.data_parallel = s.strategy.expert_parallel = 8;
+  tests::NullDesktop desktop(s);
+  desktop.shell().view().maximised = "communication";
+  desktop.settle();
+  const std::string words = desktop.words();
+  REQUIRE_THAT(words, contains("expert, all-to-all"));
+  const std::regex name("([0-9,]+) messages? of ([0-9.]+ [KMG]iB)");
+  std::map<std::string, std::string> messages;
+  for (auto at = std::sregex_iterator(words.begin(), words.end(), name); at != std::sregex_iterator(); ++at)
+    CHECK(messages.emplace((*at)[2], (*at)[1]).second);
+  REQUIRE(messages.size() == 1);
+  std::int64_t all = 0;
+  const Prediction prediction = make_prediction(s, nullptr, [] { return false; });
+  for (const sim::MessageTraffic& t : prediction.step->traffic)
+    if (t.kind == sim::OpKind::all_to_all) all += t.messages;
+  CHECK(messages.begin()->second == sim::format_count(all));
 }
 
 TEST_CASE("both plots of the pipeline share their time: the cursor follows the hand over either") {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/step_view.h"
@@ -65,6 +66,32 @@ std::vector<Exchange> exchanges_of(const StepView& step, int stage) {
   return exchanges;
 }
 
+// Those of an exchange that are as large as each other, as far as their size is written: dispatched rows of
+// experts carry a weight each, which rows on their way back do not.
+struct SizedMessages {
+  std::string size;  // "56.0 MiB"
+  double sent = 0, duration = 0;
+  std::int64_t messages = 0;
+  double mean_size() const { return sent / static_cast<double>(std::max<std::int64_t>(1, messages)); }
+  sim::Seconds mean_time() const {
+    return {duration / static_cast<double>(std::max<std::int64_t>(1, messages))};
+  }
+};
+
+std::vector<SizedMessages> sizes_of(const StepView& step, int stage, const Exchange& exchange) {
+  std::vector<SizedMessages> sizes;
+  for (const sim::MessageTraffic& t : step.traffic) {
+    if (t.stage != stage || t.group != exchange.group || t.kind != exchange.kind) continue;
+    const std::string size = sim::format(t.sent);
+    auto found = std::ranges::find(sizes, size, &SizedMessages::size);
+    if (found == sizes.end()) found = sizes.insert(found, {.size = size});
+    found->messages += t.messages;
+    found->sent += static_cast<double>(t.sent.value) * static_cast<double>(t.messages);
+    found->duration += t.duration.value;
+  }
+  return sizes;
+}
+
 ImU32 group_color(const Palette& c, std::string_view name) {
   static constexpr std::array<std::pair<std::string_view, sim::BufferClass>, 5> like = {{
       {"tensor", sim::BufferClass::parameter},
@@ -79,9 +106,8 @@ ImU32 group_color(const Palette& c, std::string_view name) {
 }
 
 std::string place_text(const sim::Group& group, const GroupPlace& place) {
-  const std::string ranks = sim::format_count(group.size) + " ranks ";
-  if (place.nodes == 1) return ranks + "in a node";
-  return ranks + "over " + sim::format_count(place.nodes) + " nodes";
+  const std::string ranks = counted(group.size, "rank");
+  return place.nodes == 1 ? ranks + " in a node" : ranks + " over " + counted(place.nodes, "node");
 }
 
 void draw_headline(const Context& context, const StepView& step, const std::vector<Exchange>& exchanges) {
@@ -279,7 +305,7 @@ std::string words_of_group(const Exchange& exchange, const sim::Group& group, co
                            int rank) {
   std::string words = "the " + exchange.group_name + " group of rank " + sim::format_count(rank) + ": " +
                       place_text(group, place);
-  if (group.stride > 1) words += ", every " + sim::format_count(group.stride) + "th rank";
+  if (group.stride > 1) words += ", every " + ordinal(group.stride) + " rank";
   if (place.nodes > 1)
     words += ", " + sim::format_count(place.ranks_per_node) +
              (place.ranks_per_node == 1 ? " in each" : " side by side in each");
@@ -342,12 +368,12 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
     y += line + look.px(3);
   };
   say(c.text, words_of_group(exchange, group, place_of(group, hardware), scope.rank));
-  const std::string ranks = sim::format_count(per_node) + (per_node == 1 ? " rank" : " ranks");
+  const std::string ranks = counted(per_node, "rank");
   say(c.mute, nodes == 1
                   ? "one node of " + ranks
                   : (shown < nodes ? "the first " + sim::format_count(shown) + " of "
                                    : std::string(columns > 1 ? "a block" : "a column") + " is a node; all ") +
-                        sim::format_count(nodes) + " nodes of " + ranks);
+                        counted(nodes, "node") + " of " + ranks);
   ImGui::Dummy(size);
 }
 
@@ -440,16 +466,14 @@ void draw_curve(const Context& context, const StepView& step, const Exchange& ex
 
   // The scenario's own messages: area is the time of all of one size.
   const double whole = std::max(exchange.duration, 1e-12);
-  for (const sim::MessageTraffic& t : step.traffic) {
-    if (t.stage != context.state.stage || t.group != exchange.group || t.kind != exchange.kind) continue;
-    const ImVec2 centre = at(std::max(low, static_cast<double>(t.sent.value)),
-                             t.duration * (1.0 / static_cast<double>(std::max<std::int64_t>(1, t.messages))));
+  for (const SizedMessages& t : sizes_of(step, context.state.stage, exchange)) {
+    const ImVec2 centre = at(std::max(low, t.mean_size()), t.mean_time());
     const float radius =
-        std::max(look.px(3), look.px(13) * static_cast<float>(std::sqrt(t.duration.value / whole)));
+        std::max(look.px(3), look.px(13) * static_cast<float>(std::sqrt(t.duration / whole)));
     list->AddCircleFilled(centre, radius, with_alpha(c.predicted, 0.35f));
     list->AddCircle(centre, radius, c.predicted, 0, look.px(1.4f));
     labels.block({centre.x - radius, centre.y - radius}, {centre.x + radius, centre.y + radius});
-    const std::string words = sim::format_count(t.messages) + " of " + sim::format(t.sent);
+    const std::string words = counted(t.messages, "message") + " of " + t.size;
     ImVec2 position;
     if (labels.place(centre, radius + look.px(4), text_size_of(look, TextRole::caption, words), position))
       draw_text(list, look, TextRole::caption, position, c.text, words);

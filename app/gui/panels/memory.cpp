@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/gui/legal.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
@@ -10,6 +11,7 @@
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
+#include "app/lesson/field_words.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 
@@ -508,16 +510,13 @@ void draw_peak_table(const PanelContext& context, ImVec2 size) {
   ImGui::EndTable();
 }
 
-// "strategy.zero_stage 2" as Configure would say it.
-std::string words_of(const sim::FitChange& change) {
-  std::string words;
-  for (const char letter : change.change) {
-    if (letter == '.')
-      words.resize(words.rfind(' ') + 1);  // the section's name; npos + 1 is 0
-    else
-      words += letter == '_' ? ' ' : letter;
-  }
-  return words;
+// As Undo says it once it is made. What Configure has no field for, a switch, has its name in files.
+std::string words_of(const sim::Scenario& now, const sim::FitChange& change) {
+  const std::string words = differences(now, change.scenario);
+  if (!words.empty()) return words;
+  const std::size_t space = change.change.rfind(' ');
+  const bool off = change.change.substr(space + 1) == "false";
+  return (off ? "no " : "with ") + lesson::field_words(change.change.substr(0, space));
 }
 
 float fixes_height(const PanelContext& context) {
@@ -557,7 +556,7 @@ void draw_fixes(const PanelContext& context, ImVec2 size) {
       (ImGui::TableGetColumnIndex() == 0 ? text : text_right)(look, TextRole::caption, c.dim, heading);
     }
     for (const sim::FitChange& fix : fixes) {
-      const std::string words = words_of(fix);
+      const std::string words = words_of(context.prediction.scenario, fix);
       ImGui::TableNextRow();
       ImGui::TableNextColumn();
       const std::string label =
@@ -700,7 +699,8 @@ std::vector<Figure> figures(const PanelContext& context) {
   if (!context.prediction.fixes.empty()) {
     FigureTable fixes{{{"change"}, {"peak", Measure::bytes}, {"step", Measure::seconds}}, {}};
     for (const sim::FitChange& fix : context.prediction.fixes)
-      fixes.rows.push_back({words_of(fix), static_cast<double>(fix.peak.value), fix.step.value});
+      fixes.rows.push_back(
+          {words_of(context.prediction.scenario, fix), static_cast<double>(fix.peak.value), fix.step.value});
     all.push_back({"What would make it fit", std::move(fixes)});
   }
   return all;
