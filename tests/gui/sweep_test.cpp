@@ -205,3 +205,22 @@ TEST_CASE(
   desktop.settle_studies();
   CHECK_THAT(desktop.shell().exported("sweep", app::gui::ExportFormat::csv), !contains("measured"));
 }
+
+TEST_CASE("a sweep says what its red dots are where it has some, at every size, and only there") {
+  const ImVec2 size = GENERATE(ImVec2{500, 700}, ImVec2{1280, 720}, ImVec2{2560, 1440});
+  const bool too_large = GENERATE(false, true);
+  sim::Scenario s = tests::small_scenario();
+  // Half of a GiB more a sequence: six doublings of four are beyond any device.
+  tests::NullDesktop desktop(s, size);
+  auto& state = desktop.state<app::gui::SweepState>();
+  state.field = too_large ? "workload.micro_batch_size" : "implementation.head_chunks";
+  desktop.shell().view().maximised = "sweep";
+  desktop.settle_studies();
+  REQUIRE(state.study.result());
+  bool any = false;
+  for (const app::gui::SweepCurve& curve : state.study.result()->curves)
+    for (const app::gui::SweepPoint& p : curve.points)
+      any = any || p.memory > static_cast<double>(s.hardware.memory.value);
+  REQUIRE(any == too_large);
+  CHECK(desktop.says("does not fit the device's memory") == too_large);
+}

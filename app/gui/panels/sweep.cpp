@@ -261,11 +261,21 @@ bool needs_legend(const Look& look, ImVec2 plot) {
   return plot.x < look.px(420) || plot.y < look.px(240);
 }
 
-std::vector<LegendEntry> legend_of(const Context& context) {
+// Whether a device's memory holds it: else its dot is red.
+bool fits(const Context& context, const SweepPoint& point) {
+  return point.memory <= static_cast<double>(context.scenario.hardware.memory.value);
+}
+
+std::vector<LegendEntry> legend_of(const Context& context, ImVec2 plot) {
   const Sweep& all = *context.state.study.result();
   std::vector<LegendEntry> entries;
-  for (std::size_t i = 0; i < all.curves.size(); ++i)
-    entries.push_back({curve_color(context.look, all, i), all.curves[i].label});
+  if (all.curves.size() > 1 && needs_legend(context.look, plot))
+    for (std::size_t i = 0; i < all.curves.size(); ++i)
+      entries.push_back({curve_color(context.look, all, i), all.curves[i].label});
+  const bool all_fit = std::ranges::all_of(all.curves, [&](const SweepCurve& curve) {
+    return std::ranges::all_of(curve.points, [&](const SweepPoint& p) { return fits(context, p); });
+  });
+  if (!all_fit) entries.push_back({context.look.color().bad, "does not fit the device's memory", true});
   return entries;
 }
 
@@ -307,7 +317,7 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
     for (const SweepPoint& p : curve.points) line.push_back(place(p));
     chart.line(line, color, Stroke::dashed, 1.8f);
     for (const SweepPoint& p : curve.points)
-      if (all_dots || is_doubling(p.value)) chart.dot(place(p), p.memory > capacity ? c.bad : color);
+      if (all_dots || is_doubling(p.value)) chart.dot(place(p), fits(context, p) ? color : c.bad);
     // The last point that is in sight.
     const auto seen = std::find_if(line.rbegin(), line.rend(),
                                    [&](const ChartPoint& p) { return !is_memory || p.y < 2 * capacity; });
@@ -463,8 +473,8 @@ void draw(const Context& context) {
     return wide ? ImVec2(std::floor((whole.x - gap) / 2), whole.y)
                 : ImVec2(whole.x, std::floor((whole.y - ImGui::GetStyle().ItemSpacing.y) / 2));
   };
-  if (all.curves.size() > 1 && needs_legend(look, half_of(room))) {
-    draw_legend(look, legend_of(context), room.x);
+  if (const auto entries = legend_of(context, half_of(room)); !entries.empty()) {
+    draw_legend(look, entries, room.x);
     room = ImGui::GetContentRegionAvail();
   }
   const ImVec2 size = half_of(room);
