@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "app/cli/scenario_flags.h"
@@ -86,6 +87,44 @@ TEST_CASE("Methodology has a source for every formula and constant, each formula
       }
     }
   CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  for (const std::string& problem : tests::unreadable_text()) FAIL_CHECK(problem);
+}
+
+TEST_CASE("Methodology says the source of constants whole, once for all of one thing that have it") {
+  const ImVec2 size = GENERATE(ImVec2{900, 2400}, ImVec2{1280, 2400}, ImVec2{2560, 1440});
+  NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), size);
+  Shell& shell = desktop.shell();
+  shell.view().maximised = "methodology";
+  desktop.settle();
+  const std::string heading = "Constants of this scenario";
+  if (!desktop.says(heading)) {  // where they are a page of their own
+    const ImGuiWindow* body = nullptr;
+    for (const ImGuiWindow* window : GImGui->Windows)
+      if (window->ParentWindow == ImGui::FindWindowByName("##maximised")) body = window;
+    REQUIRE(body);
+    for (float x = body->Pos.x; !desktop.says(heading) && x < body->Pos.x + 300; x += 20)
+      desktop.click({x, body->Pos.y + 12});
+  }
+  const std::string words = desktop.words();
+  REQUIRE_THAT(words, contains(heading));
+  std::map<std::pair<std::string, std::string>, int> sources;  // of a thing
+  const std::vector<PanelFigures> panels = shell.figures("methodology");
+  for (const Figure& figure : panels.front().figures)
+    if (figure.title == heading)
+      for (const auto& row : std::get<FigureTable>(figure.data).rows) {
+        const auto& constant = std::get<std::string>(row.front());
+        ++sources[{constant.substr(0, constant.find(": ")), std::get<std::string>(row.back())}];
+      }
+  REQUIRE(sources.size() > 3);
+  std::map<std::string, int> things;
+  for (const auto& [source, constants] : sources) ++things[source.second];
+  for (const auto& [source, times] : things) {
+    CAPTURE(source);
+    int said = 0;
+    const std::string line = "Source: " + source;
+    for (auto at = words.find(line); at != std::string::npos; at = words.find(line, at + 1)) ++said;
+    CHECK(said == times);
+  }
   for (const std::string& problem : tests::unreadable_text()) FAIL_CHECK(problem);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,42 +90,45 @@ constexpr std::array<const char*, 6> kLeftOut = {
     "Prices change by the month: each has its date, and Economics takes your own."};
 
 struct Constant {
-  std::string name, value, source;
+  std::string of, name, value, source;
 };
 
 std::vector<Constant> constants_of(const PanelContext& context) {
   const sim::Hardware& h = context.scenario.hardware;
   std::vector<Constant> all;
-  const auto add = [&](std::string name, std::string value, const std::string& source) {
-    all.push_back({std::move(name), std::move(value), source});
+  const auto add = [&](const std::string& of, std::string name, std::string value,
+                       const std::string& source) {
+    all.push_back({of, std::move(name), std::move(value), source});
   };
-  const std::string of = h.name + ": ";
+  const auto of_hardware = [&](std::string name, std::string value) {
+    add(h.name, std::move(name), std::move(value), h.source);
+  };
   for (const auto& [dtype, peak] : h.peak)
-    add(of + "dense peak, " + std::string(sim::name(dtype)), sim::format(peak), h.source);
-  add(of + "memory", sim::format(h.memory), h.source);
-  add(of + "memory's bandwidth", sim::format(h.memory_bandwidth), h.source);
-  if (h.last_level_cache.value > 0) add(of + "last cache", sim::format(h.last_level_cache), h.source);
-  add(of + "launch", sim::format(h.launch), h.source);
-  if (h.node_link.value > 0) add(of + "link in a node, a direction", sim::format(h.node_link), h.source);
-  if (h.network_link.value > 0)
-    add(of + "link between nodes, a direction", sim::format(h.network_link), h.source);
-  if (h.host_link.value > 0) add(of + "link to the host", sim::format(h.host_link), h.source);
-  if (h.power_w > 0) add(of + "rated power", significant(h.power_w) + " W", h.source);
-  if (h.sustained_clock < 1) add(of + "clock under load", sim::format_percent(h.sustained_clock), h.source);
-  if (h.device_spread > 0) add(of + "spread of devices", sim::format_percent(h.device_spread), h.source);
+    of_hardware("dense peak, " + std::string(sim::name(dtype)), sim::format(peak));
+  of_hardware("memory", sim::format(h.memory));
+  of_hardware("memory's bandwidth", sim::format(h.memory_bandwidth));
+  if (h.last_level_cache.value > 0) of_hardware("last cache", sim::format(h.last_level_cache));
+  of_hardware("launch", sim::format(h.launch));
+  if (h.node_link.value > 0) of_hardware("link in a node, a direction", sim::format(h.node_link));
+  if (h.network_link.value > 0) of_hardware("link between nodes, a direction", sim::format(h.network_link));
+  if (h.host_link.value > 0) of_hardware("link to the host", sim::format(h.host_link));
+  if (h.power_w > 0) of_hardware("rated power", significant(h.power_w) + " W");
+  if (h.sustained_clock < 1) of_hardware("clock under load", sim::format_percent(h.sustained_clock));
+  if (h.device_spread > 0) of_hardware("spread of devices", sim::format_percent(h.device_spread));
   const sim::Model& m = context.scenario.model;
-  add(m.name + ": parameters", sim::format_count(sim::count_parameters(m).total), m.source);
+  add(m.name, "parameters", sim::format_count(sim::count_parameters(m).total), m.source);
   const sim::Implementation& software = context.scenario.implementation;
-  add(software.name + ": what it keeps, fuses and overlaps", "preset", software.source);
+  add(software.name, "what it keeps, fuses and overlaps", "preset", software.source);
   try {
     const sim::EconomicRates rates = sim::load_economic_rates();
     if (const sim::HourlyPrice* price = rates.price_of(h.name))
-      add(of + "an hour, " + price->market + ", " + price->date, dollars(price->usd()), price->source);
+      add(h.name + ", price", "an hour, " + price->market + ", " + price->date, dollars(price->usd()),
+          price->source);
     if (!rates.sites.empty()) {
       const sim::Site& site = rates.sites.front();
-      add("site \"" + site.name + "\": PUE", significant(site.pue), site.source);
-      add("site \"" + site.name + "\": grid", significant(site.kg_co2e_per_kwh) + " kg CO2e/kWh",
-          site.source);
+      const std::string of = "site \"" + site.name + "\"";
+      add(of, "PUE", significant(site.pue), site.source);
+      add(of, "grid", significant(site.kg_co2e_per_kwh) + " kg CO2e/kWh", site.source);
     }
   } catch (const sim::PresetError&) {  // Economics says what is the matter
   }
@@ -168,29 +172,40 @@ void draw_formulas(const Context& context, ImVec2 size) {
   }
 }
 
+// Constants of one thing and source, in a table of their own.
+void draw_group(const Look& look, std::span<const Constant> group) {
+  const Palette& c = look.color();
+  constexpr ImGuiTableFlags kFlags = ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+  text_wrapped(look, TextRole::title, c.text, group.front().of);
+  float widest = 0;
+  for (const Constant& one : group)
+    widest = std::max(widest, text_size_of(look, TextRole::number, one.value).x);
+  if (ImGui::BeginTable("constants", 2, kFlags)) {
+    ImGui::TableSetupColumn("constant", ImGuiTableColumnFlags_WidthStretch);
+    ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthFixed, widest + look.px(2));
+    for (const Constant& one : group) {
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      text_wrapped(look, TextRole::body, c.text, one.name);
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.predicted, one.value);
+    }
+    ImGui::EndTable();
+  }
+  text_wrapped(look, TextRole::caption, c.mute, "Source: " + group.front().source);
+  ImGui::Dummy({0, look.px(8)});
+}
+
 void draw_constants(const Context& context, ImVec2 size) {
   const Look& look = context.look;
-  const Palette& c = look.color();
   chart_title(look, "Constants of this scenario", "", size.x);
-  constexpr ImGuiTableFlags kFlags =
-      ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
-  const bool with_source = size.x >= look.px(520);
-  if (!ImGui::BeginTable("constants", with_source ? 3 : 2, kFlags)) return;
-  ImGui::TableSetupColumn("constant", ImGuiTableColumnFlags_WidthStretch, 1);
-  ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthFixed, look.px(120));
-  if (with_source) ImGui::TableSetupColumn("source", ImGuiTableColumnFlags_WidthStretch, 1.2f);
-  for (const Constant& one : constants(context)) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    text_fitted(look, TextRole::body, c.text, one.name, ImGui::GetContentRegionAvail().x);
-    if (!with_source && ImGui::IsItemHovered()) ImGui::SetTooltip("%s", one.source.c_str());
-    ImGui::TableNextColumn();
-    text_right(look, TextRole::number, c.predicted, one.value);
-    if (!with_source) continue;
-    ImGui::TableNextColumn();
-    text_fitted(look, TextRole::caption, c.mute, one.source, ImGui::GetContentRegionAvail().x);
+  const std::vector<Constant>& all = constants(context);
+  for (std::size_t first = 0, end = 0; first < all.size(); first = end) {
+    while (end < all.size() && all[end].of == all[first].of && all[end].source == all[first].source) ++end;
+    ImGui::PushID(static_cast<int>(first));
+    draw_group(look, std::span(all).subspan(first, end - first));
+    ImGui::PopID();
   }
-  ImGui::EndTable();
 }
 
 void draw_left_out(const Context& context, ImVec2 size) {
@@ -216,17 +231,24 @@ void draw(const Context& context) {
          {"left out", [&](ImVec2 size) { draw_left_out(context, size); }}}};
     return draw_parts(look, context.state.tab, parts);
   }
-  const float gap = look.px(24), left = std::floor((room.x - gap) * 0.52f);
-  const auto child = [](const char* id, ImVec2 size, const auto& draw_it) {
-    if (ImGui::BeginChild(id, size)) draw_it(ImGui::GetContentRegionAvail());
+  const float gap = look.px(24);
+  const auto child = [](const char* id, float width, const auto& draw_it) {
+    if (ImGui::BeginChild(id, {width, 0})) draw_it(ImGui::GetContentRegionAvail());
     ImGui::EndChild();
   };
-  child("formulas", {left, 0}, [&](ImVec2 size) { draw_formulas(context, size); });
+  const bool three_columns = room.x >= look.px(1700);
+  const float left = std::floor((room.x - gap) * (three_columns ? 0.4f : 0.52f));
+  child("formulas", left, [&](ImVec2 size) { draw_formulas(context, size); });
   ImGui::SameLine(0, gap);
-  ImGui::BeginGroup();
-  child("constants", {0, std::floor(room.y * 0.68f)}, [&](ImVec2 size) { draw_constants(context, size); });
-  child("left out", {0, 0}, [&](ImVec2 size) { draw_left_out(context, size); });
-  ImGui::EndGroup();
+  // A name and its value must not drift apart.
+  const float middle = three_columns ? std::floor((room.x - left - 2 * gap) / 2) : 0;
+  child("constants", middle, [&](ImVec2 size) {
+    draw_constants(context, size);
+    if (!three_columns) draw_left_out(context, size);
+  });
+  if (!three_columns) return;
+  ImGui::SameLine(0, gap);
+  child("left out", 0, [&](ImVec2 size) { draw_left_out(context, size); });
 }
 
 std::vector<Figure> figures(const Context& context) {
@@ -234,7 +256,8 @@ std::vector<Figure> figures(const Context& context) {
   for (const Formula& one : kFormulas)
     formulas.rows.push_back({std::string(one.what), std::string(one.formula), std::string(one.source)});
   FigureTable values{{{"constant"}, {"value"}, {"source"}}, {}};
-  for (const Constant& one : constants(context)) values.rows.push_back({one.name, one.value, one.source});
+  for (const Constant& one : constants(context))
+    values.rows.push_back({one.of + ": " + one.name, one.value, one.source});
   return {{"Formulas", std::move(formulas)}, {"Constants of this scenario", std::move(values)}};
 }
 
