@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -87,6 +88,16 @@ inline std::string words_around(const std::vector<DrawnGlyph>& glyphs, std::size
   return words + (glyphs[i].window ? " in " + std::string(glyphs[i].window->Name) : "") + " at " +
          std::to_string(static_cast<int>(glyphs[i].least.x)) + ", " +
          std::to_string(static_cast<int>(glyphs[i].least.y));
+}
+
+// The first glyph of words as they are drawn, spaces left out; null where no frame has them.
+inline const DrawnGlyph* drawn_at(const std::vector<DrawnGlyph>& glyphs, std::string_view words) {
+  std::string all, wanted;
+  for (const DrawnGlyph& glyph : glyphs)
+    all += glyph.character > 0 && glyph.character < 128 ? static_cast<char>(glyph.character) : '?';
+  std::copy_if(words.begin(), words.end(), std::back_inserter(wanted), [](char c) { return c != ' '; });
+  const auto at = all.find(wanted);
+  return at == std::string::npos ? nullptr : &glyphs[at];
 }
 
 // What a reader cannot read: glyphs cut at a side (or above and below, where nothing scrolls), and glyphs

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "sim/report/metrics.h"
+#include "tests/gui/drawn_text.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 
@@ -146,4 +147,25 @@ TEST_CASE("every line that Explain puts numbers into comes to what it says, with
     }
     CHECK(lines >= 4);
   }
+}
+
+TEST_CASE("where Explain is wide the other numbers stand beside the selected one, and a click selects one") {
+  const ImVec2 size = GENERATE(ImVec2(1600, 1000), ImVec2(2560, 1440));
+  NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-8-h100"), size);
+  desktop.shell().commands().invoke("maximise.explain");
+  desktop.settle();
+  using app::gui::Quantity;
+  REQUIRE(desktop.shell().view().selection.quantity == Quantity::step_time);
+  const std::string step = desktop.shell().view().explained_line;
+  float right = 0;
+  for (const tests::DrawnGlyph& glyph : tests::drawn_glyphs())
+    if (glyph.least.y > 80) right = std::max(right, glyph.most.x);  // below the panel's caption
+  CHECK(right > 0.95f * size.x);
+  const auto glyphs = tests::drawn_glyphs();
+  const tests::DrawnGlyph* at = tests::drawn_at(glyphs, "Throughput");
+  REQUIRE(at);
+  desktop.click({at->least.x + 2, at->least.y + 2});
+  CHECK(desktop.shell().view().selection.quantity == Quantity::tokens_per_second);
+  CHECK(desktop.shell().view().explained_line != step);
+  CHECK_THAT(explained(desktop), contains(step.substr(0, 12)));
 }

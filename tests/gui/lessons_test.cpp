@@ -1,11 +1,14 @@
 // The lessons panel, as a hand drives it.
 #include "app/gui/panels/lessons.h"
 
+#include <cmath>
 #include <fstream>
+#include <set>
 
 #include "app/gui/panels/lessons_handout.h"
 #include "app/gui/welcome.h"
 #include "app/gui/widgets/text.h"
+#include "tests/gui/drawn_text.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
@@ -541,4 +544,39 @@ TEST_CASE("Learn opens the first lesson of the list that is not done, where it w
       state.progress.steps[entry.lesson->id] = entry.lesson->steps.size();
   REQUIRE(commands.invoke("lesson.learn"));
   CHECK(state.open_now() == nullptr);
+}
+
+TEST_CASE("the list of lessons has as many columns as there is room for, each lesson once, and opens each") {
+  const auto [size, columns] = GENERATE(std::pair{ImVec2(1280, 720), 2}, std::pair{ImVec2(1600, 1000), 3},
+                                        std::pair{ImVec2(2560, 1440), 5});
+  tests::NullDesktop desktop(tests::small_scenario(), size);
+  desktop.shell().view().maximised = "lessons";
+  desktop.settle_studies();
+  auto& state = desktop.state<LessonsState>();
+  REQUIRE(state.entries.size() > 20);
+  const auto glyphs = tests::drawn_glyphs();
+  std::set<float> lefts;
+  std::string last_chapter;
+  float right = 0;
+  for (const LessonsState::Entry& entry : state.entries) {
+    REQUIRE(entry.lesson);
+    if (entry.lesson->chapter == last_chapter) continue;
+    last_chapter = entry.lesson->chapter;
+    CAPTURE(last_chapter);
+    const tests::DrawnGlyph* const at = tests::drawn_at(glyphs, last_chapter);
+    // What does not fit is scrolled to.
+    if (size.y > 1400) REQUIRE(at);
+    if (at) lefts.insert(std::round(at->least.x / 20));
+  }
+  for (const tests::DrawnGlyph& glyph : glyphs)
+    if (glyph.least.y > 80) right = std::max(right, glyph.most.x);
+  CHECK(static_cast<int>(lefts.size()) == columns);
+  CHECK(right > 0.95f * size.x);
+  const lesson::Lesson& last = *state.entries.back().lesson;
+  if (size.y < 1400) return;
+  const tests::DrawnGlyph* const at = tests::drawn_at(glyphs, last.title);
+  REQUIRE(at);
+  desktop.click({at->least.x + 2, at->least.y + 2});
+  REQUIRE(state.open_now());
+  CHECK(state.open_now()->id == last.id);
 }

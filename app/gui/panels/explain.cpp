@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
+#include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -261,7 +263,7 @@ Explanation explain_operation(const PanelContext& context, const sim::Report& re
     e.formula = "launch + max(FLOPs / FLOP/s,\n             bytes / B/s)";
     const std::string of_one = report.source.scenario.strategy.devices() > 1 ? of_devices(1) : "";
     e.numbers = {{"kernel", std::string(sim::name(row.kind))},
-                 {"run", sim::format_count(row.count) + (row.count == 1 ? " time" : " times")},
+                 {"run", counted(row.count, "time")},
                  {"FLOPs" + of_one, sim::format(row.flops)},
                  {"memory traffic" + of_one, sim::format(row.memory)}};
     if (row.memory.value > 0)
@@ -319,17 +321,19 @@ std::string caption(const PanelContext& context) {
   return context.prediction.report ? "click any number" : "";
 }
 
-void draw(const PanelContext& context) {
-  if (draw_missing_prediction(context)) return;
+// The formula, the same with the numbers put in, and the numbers.
+void draw_formula(const Look& look, const Explanation& e) {
+  const Palette& c = look.color();
+  text_wrapped(look, TextRole::number, c.text, e.formula);
+  if (!e.line.empty()) text_wrapped(look, TextRole::number, c.predicted, e.line);
+  if (!e.note.empty()) text_wrapped(look, TextRole::caption, c.dim, e.note);
+  ImGui::Dummy({0, look.px(2)});
+  draw_lines(look, e.numbers, c.predicted);
+}
+
+void draw_value(const PanelContext& context, const Explanation& e) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  const Explanation e = explanation_of(context, *context.prediction.report);
-  // A name and its number must not drift apart: a wide panel holds two columns, none wider than this.
-  const float room = ImGui::GetContentRegionAvail().x, widest = look.px(520), gap = look.px(48);
-  const bool two_columns = room >= look.px(720);
-  const float width = std::min(two_columns ? (room - gap) / 2 : room, widest);
-  ImGui::BeginChild("value", {width, 0},
-                    ImGuiChildFlags_NavFlattened | (two_columns ? 0 : ImGuiChildFlags_AutoResizeY));
   text_wrapped(look, TextRole::body, c.dim, e.title);
   text_wrapped(look, TextRole::heading, c.text, e.value);
   if (!e.provenance.empty()) {
@@ -340,21 +344,16 @@ void draw(const PanelContext& context) {
     }
   }
   ImGui::Dummy({0, look.px(2)});
-  text_wrapped(look, TextRole::number, c.text, e.formula);
-  context.view.explained_line = e.line;
-  if (!e.line.empty()) text_wrapped(look, TextRole::number, c.predicted, e.line);
-  if (!e.note.empty()) text_wrapped(look, TextRole::caption, c.dim, e.note);
-  ImGui::Dummy({0, look.px(2)});
-  draw_lines(look, e.numbers, c.predicted);
+  draw_formula(look, e);
   // On to the rows and constants that the numbers rest on.
   const bool operation = context.view.selection.quantity == Quantity::operation;
   if (ImGui::Button(operation ? "Where it was measured" : "Formulas and constants"))
     context.invoke(operation ? "panel.calibrate" : "panel.methodology");
-  ImGui::EndChild();
-  if (two_columns) ImGui::SameLine(0, gap);
-  ImGui::BeginChild("changes", {width, 0});
+}
+
+void draw_changes(const Look& look, const Explanation& e) {
+  const Palette& c = look.color();
   if (!e.changes.empty()) {
-    if (!two_columns) ImGui::Dummy({0, look.px(6)});
     text(look, TextRole::title, c.text, e.changes_title);
     draw_lines(look, e.changes, c.dim);
   }
@@ -362,7 +361,67 @@ void draw(const PanelContext& context) {
     ImGui::Dummy({0, look.px(6)});
     text_wrapped(look, TextRole::caption, c.mute, "Source: " + e.source);
   }
+}
+
+// A number that is not the selected one; a click selects it.
+void draw_other(const PanelContext& context, Quantity quantity) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const Explanation e = explanation_of(context, *context.prediction.report, quantity);
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x,
+              line = text_size_of(look, TextRole::title, "x").y + look.px(6);
+  if (pressable(e.title.c_str(), {width, line})) context.view.selection.quantity = quantity;
+  const bool hovered = ImGui::IsItemHovered();
+  ImDrawList* const list = ImGui::GetWindowDrawList();
+  if (hovered) list->AddRectFilled(begin, {begin.x + width, begin.y + line}, c.raised, look.px(4));
+  const float middle = begin.y + line / 2;
+  draw_text(list, look, TextRole::body, {begin.x, middle}, c.dim, e.title, {0, 0.5f});
+  draw_text(list, look, TextRole::title, {begin.x + width, middle}, c.text, e.value, {1, 0.5f});
+  draw_formula(look, e);
+  ImGui::Dummy({0, look.px(16)});
+}
+
+void draw(const PanelContext& context) {
+  if (draw_missing_prediction(context)) return;
+  const Look& look = context.look;
+  const Quantity selected = context.view.selection.quantity;
+  const Explanation e = explanation_of(context, *context.prediction.report);
+  context.view.explained_line = e.line;
+  // A name and its number must not drift apart: a wide panel holds columns, none wider than this. What the
+  // selected number leaves of them has the others.
+  constexpr float kTwoColumns = 720, kLeastColumn = 400, kWidestColumn = 640, kGap = 48;
+  const float room = ImGui::GetContentRegionAvail().x, gap = look.px(kGap);
+  const int columns = room < look.px(kTwoColumns)
+                          ? 1
+                          : std::max(2, static_cast<int>((room + gap) / (look.px(kLeastColumn) + gap)));
+  const float width =
+      std::min(std::floor((room - gap * static_cast<float>(columns - 1)) / static_cast<float>(columns)),
+               look.px(kWidestColumn));
+  ImGui::BeginChild("value", {width, 0},
+                    ImGuiChildFlags_NavFlattened | (columns > 1 ? 0 : ImGuiChildFlags_AutoResizeY));
+  draw_value(context, e);
   ImGui::EndChild();
+  if (columns > 1)
+    ImGui::SameLine(0, gap);
+  else
+    ImGui::Dummy({0, look.px(6)});
+  ImGui::BeginChild("changes", {width, 0});
+  draw_changes(look, e);
+  ImGui::EndChild();
+  std::vector<Quantity> others = {Quantity::step_time, Quantity::tokens_per_second, Quantity::utilization,
+                                  Quantity::memory, Quantity::parameters};
+  std::erase(others, selected);
+  const std::size_t free_columns = static_cast<std::size_t>(columns) - std::min(columns, 2);
+  for (std::size_t column = 0, next = 0; column < free_columns; ++column) {
+    ImGui::SameLine(0, gap);
+    ImGui::PushID(static_cast<int>(column));
+    if (ImGui::BeginChild("others", {width, 0}, ImGuiChildFlags_NavFlattened))
+      for (const std::size_t end = others.size() * (column + 1) / free_columns; next < end; ++next)
+        draw_other(context, others[next]);
+    ImGui::EndChild();
+    ImGui::PopID();
+  }
 }
 
 std::vector<Figure> figures(const PanelContext& context) {

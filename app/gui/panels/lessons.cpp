@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "app/counted.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/lessons_notes.h"
 #include "app/gui/panels/lessons_step.h"
@@ -24,56 +25,110 @@ constexpr float kTextWidth = 760, kLargeType = 1.75f;
 constexpr ImVec2 kLessonRoom = {420, 540};  // points: words beside a picture, a question below it
 constexpr float kFade = 22;                 // of a line at the edge of what scrolls
 
-void draw_library(const Context& context) {
+// The lessons of a chapter, by where they stand among the entries.
+struct Chapter {
+  std::size_t begin = 0, end = 0;
+};
+
+// A file that is wrong stands in the chapter before it.
+std::vector<Chapter> chapters_of(const std::vector<LessonsState::Entry>& entries) {
+  std::vector<Chapter> chapters;
+  const std::string* name = nullptr;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto& lesson = entries[i].lesson;
+    if (chapters.empty() || (lesson && (!name || *name != lesson->chapter))) chapters.push_back({i, i});
+    if (lesson) name = &lesson->chapter;
+    chapters.back().end = i + 1;
+  }
+  return chapters;
+}
+
+void draw_chapter_title(const Context& context, const lesson::Lesson& first) {
   const Look& look = context.look;
   const Palette& c = look.color();
+  const LessonsState& state = context.state;
+  ImGui::Dummy({0, look.px(6)});
+  text(look, TextRole::title, c.text, first.chapter);
+  if (!first.mission) return;
+  const auto missions = std::ranges::count_if(
+      state.entries, [](const auto& other) { return other.lesson && other.lesson->mission; });
+  ImGui::SameLine(0, look.px(10));
+  text(look, TextRole::caption, c.dim,
+       "score " + std::to_string(score_of(state.progress)) + " of " +
+           std::to_string(missions * static_cast<std::int64_t>(lesson::kTiers.size())));
+}
+
+// How far a lesson was gone through; before that how long it is.
+std::string state_text(const LessonsState& state, const lesson::Lesson& one, bool with_steps) {
+  const std::size_t steps = state.steps_seen(one);
+  if (one.mission && state.is_done(one))
+    return std::string(lesson::kTiers[static_cast<std::size_t>(state.progress.tiers.at(one.id))]);
+  if (one.mission || steps == 0)
+    return (with_steps ? counted(std::ssize(one.steps), "step") + ", " : "") + std::to_string(one.minutes) +
+           " min";
+  return state.is_done(one) ? "done" : std::to_string(steps) + " of " + std::to_string(one.steps.size());
+}
+
+void draw_entry(const Context& context, std::size_t index, float width) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  LessonsState& state = context.state;
+  const LessonsState::Entry& entry = state.entries[index];
+  if (!entry.lesson) return text_wrapped(look, TextRole::caption, c.bad, entry.problem);
+  const lesson::Lesson& one = *entry.lesson;
+  constexpr float kRoomForSteps = 420;
+  const std::string done = state_text(state, one, width >= look.px(kRoomForSteps));
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float height = look.px(30);
+  if (pressable("open", {width, height})) state.open_lesson(index);
+  ImDrawList* const list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(begin, {begin.x + width, begin.y + height - look.px(4)},
+                      ImGui::IsItemHovered() ? c.raised : c.panel, look.px(6));
+  const float middle = begin.y + (height - look.px(4)) / 2;
+  const float room = width - look.px(40) - text_size_of(look, TextRole::number, done).x;
+  draw_text(list, look, TextRole::body, {begin.x + look.px(10), middle}, c.text,
+            fitted(look, TextRole::body, (one.mission ? "Mission: " : "") + one.title, room), {0, .5f});
+  draw_text(list, look, TextRole::number, {begin.x + width - look.px(10), middle},
+            state.is_done(one) ? c.good : c.dim, done, {1, .5f});
+}
+
+// Chapters in as many columns as have room; a chapter is not parted.
+void draw_library(const Context& context) {
+  const Look& look = context.look;
   LessonsState& state = context.state;
   if (state.entries.empty())
     return draw_empty_state(
         context, "No lessons",
         "There are none in presets/lessons. A lesson is a file; its README says how to write one.");
-  std::string chapter;
-  for (std::size_t i = 0; i < state.entries.size(); ++i) {
-    const LessonsState::Entry& entry = state.entries[i];
-    ImGui::PushID(static_cast<int>(i));
-    if (!entry.lesson) {
-      text_wrapped(look, TextRole::caption, c.bad, entry.problem);
-    } else {
-      const lesson::Lesson& one = *entry.lesson;
-      if (one.chapter != chapter) {
-        ImGui::Dummy({0, look.px(6)});
-        text(look, TextRole::title, c.text, chapter = one.chapter);
-        if (one.mission) {
-          const auto missions = std::ranges::count_if(
-              state.entries, [](const auto& other) { return other.lesson && other.lesson->mission; });
-          ImGui::SameLine(0, look.px(10));
-          text(look, TextRole::caption, c.dim,
-               "score " + std::to_string(score_of(state.progress)) + " of " +
-                   std::to_string(missions * static_cast<std::int64_t>(lesson::kTiers.size())));
-        }
+  constexpr float kLeastColumn = 480, kGap = 24;
+  constexpr std::size_t kLinesOfTitle = 1;
+  const std::vector<Chapter> chapters = chapters_of(state.entries);
+  const float all_room = ImGui::GetContentRegionAvail().x, gap = look.px(kGap);
+  const std::size_t columns = std::clamp<std::size_t>(
+      static_cast<std::size_t>((all_room + gap) / (look.px(kLeastColumn) + gap)), 1, chapters.size());
+  const float width =
+      std::min(std::floor((all_room - gap * static_cast<float>(columns - 1)) / static_cast<float>(columns)),
+               look.px(kTextWidth));
+  const std::size_t lines = state.entries.size() + chapters.size() * kLinesOfTitle;
+  std::size_t next = 0, before = 0;  // chapters, and their lines
+  for (std::size_t column = 0; column < columns; ++column) {
+    if (column > 0) ImGui::SameLine(0, gap);
+    ImGui::PushID(static_cast<int>(column));
+    ImGui::BeginChild("column", {width, 0}, ImGuiChildFlags_AutoResizeY | ImGuiChildFlags_NavFlattened);
+    for (; next < chapters.size(); ++next) {
+      const Chapter& chapter = chapters[next];
+      const std::size_t more = chapter.end - chapter.begin + kLinesOfTitle;
+      // To the column in whose share of all lines its middle lies.
+      if ((2 * before + more) * columns > 2 * lines * (column + 1)) break;
+      if (const auto& first = state.entries[chapter.begin].lesson) draw_chapter_title(context, *first);
+      for (std::size_t i = chapter.begin; i < chapter.end; ++i) {
+        ImGui::PushID(static_cast<int>(i));
+        draw_entry(context, i, width);
+        ImGui::PopID();
       }
-      const std::size_t steps = state.steps_seen(one);
-      const bool is_done = state.is_done(one);
-      const std::string done =
-          one.mission && is_done
-              ? std::string(lesson::kTiers[static_cast<std::size_t>(state.progress.tiers.at(one.id))])
-          : one.mission || steps == 0 ? std::to_string(one.minutes) + " min"
-          : is_done                   ? "done"
-                                      : std::to_string(steps) + " of " + std::to_string(one.steps.size());
-      const ImVec2 begin = ImGui::GetCursorScreenPos();
-      const float width = std::min(ImGui::GetContentRegionAvail().x, look.px(kTextWidth)),
-                  height = look.px(30);
-      if (pressable("open", {width, height})) state.open_lesson(i);
-      ImDrawList* const list = ImGui::GetWindowDrawList();
-      list->AddRectFilled(begin, {begin.x + width, begin.y + height - look.px(4)},
-                          ImGui::IsItemHovered() ? c.raised : c.panel, look.px(6));
-      const float middle = begin.y + (height - look.px(4)) / 2;
-      const float room = width - look.px(40) - text_size_of(look, TextRole::number, done).x;
-      draw_text(list, look, TextRole::body, {begin.x + look.px(10), middle}, c.text,
-                fitted(look, TextRole::body, (one.mission ? "Mission: " : "") + one.title, room), {0, .5f});
-      draw_text(list, look, TextRole::number, {begin.x + width - look.px(10), middle},
-                is_done ? c.good : c.dim, done, {1, .5f});
+      before += more;
     }
+    ImGui::EndChild();
     ImGui::PopID();
   }
 }
