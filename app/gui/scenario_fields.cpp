@@ -73,6 +73,14 @@ std::vector<std::string_view> choices_of(const AnyField& row) {
   return choices;
 }
 
+// A word of files as it is read: "each expert" for each_expert.
+std::string_view as_read(std::string_view word) {
+  static std::set<std::string> all;  // as long as fields point at them
+  std::string words(word);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return *all.insert(std::move(words)).first;
+}
+
 // What a choice is called in files.
 std::string word_of(const AnyField& row, std::string_view choice) {
   if (row.kind == AnyField::Kind::toggle) return choice == "on" ? "true" : "false";
@@ -135,6 +143,7 @@ ScenarioField from_row(const AnyField& row) {
     read_and_write_choice(field, row);
   else
     read_and_write_number(field, row);
+  for (std::string_view& choice : field.choices) choice = as_read(choice);
   field.applies = row.applies;
   field.rare = row.rare;
   if (row.rare) field.says = [&row](const Scenario&) { return std::string(row.help); };
@@ -457,6 +466,13 @@ std::string ScenarioField::text(std::int64_t value) const {
   }
   const auto index = static_cast<std::size_t>(value);
   return index < choices.size() ? std::string(choices[index]) : "";
+}
+
+std::string said(const AnyField& row, const Scenario& scenario) {
+  for (const FieldSection& section : scenario_fields())
+    for (const ScenarioField& field : section.fields)
+      if (field.name == row.path()) return field.label + " " + field.text(field.read(scenario));
+  return std::string(row.label) + " " + row.text(scenario);
 }
 
 bool ScenarioField::is_set(const Scenario& scenario) const {

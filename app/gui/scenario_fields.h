@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/gui/widgets/fields.h"
+#include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 #include "sim/scenario/scenario.h"
 
@@ -47,6 +48,9 @@ struct FieldSection {
 };
 
 const std::vector<FieldSection>& scenario_fields();
+
+// A field with its value, as Configure writes both: "ZeRO 3", "seq. parallel on".
+std::string said(const sim::AnyField& row, const sim::Scenario& scenario);
 
 // Values of a field with which validate() has nothing against it, other fields as they are: at most `most`,
 // nearest to what it is now, in ascending order.

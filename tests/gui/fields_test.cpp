@@ -188,3 +188,15 @@ TEST_CASE("every schedule is one click away: with the chunks that it needs, or w
   CHECK(refused.refusal.find("pipeline above 1") != std::string::npos);
   CHECK(refused.refusal.find('_') == std::string::npos);
 }
+
+TEST_CASE("no label and no choice of Configure is written as files write it") {
+  for (const FieldSection& section : scenario_fields())
+    for (const ScenarioField& field : section.fields) {
+      CAPTURE(field.name);
+      CHECK(field.label.find('_') == std::string::npos);
+      for (const std::string_view choice : field.choices) {
+        CAPTURE(choice);
+        CHECK(choice.find('_') == std::string_view::npos);
+      }
+    }
+}

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "programs.h"
 #include "sim/cost/calibration_preset.h"
@@ -223,4 +225,22 @@ TEST_CASE("a sweep says what its red dots are where it has some, at every size, 
       any = any || p.memory > static_cast<double>(s.hardware.memory.value);
   REQUIRE(any == too_large);
   CHECK(desktop.says("does not fit the device's memory") == too_large);
+}
+
+TEST_CASE("curves of a sweep are named as Configure says their field and value") {
+  tests::NullDesktop desktop(tests::small_scenario(), {1280, 800});
+  auto& state = desktop.state<app::gui::SweepState>();
+  state.field = "workload.seq_len";
+  const auto [by, names] =
+      GENERATE(std::pair{std::string("implementation.fused_residual"),
+                         std::set<std::string>{"fused residual off", "fused residual on"}},
+               std::pair{std::string("strategy.offload_optimizer"),
+                         std::set<std::string>{"offload opt. off", "offload opt. on"}});
+  state.by = by;
+  desktop.shell().view().maximised = "sweep";
+  desktop.settle_studies();
+  REQUIRE(state.study.result());
+  std::set<std::string> labels;
+  for (const app::gui::SweepCurve& curve : state.study.result()->curves) labels.insert(curve.label);
+  CHECK(labels == names);
 }

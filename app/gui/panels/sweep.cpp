@@ -14,6 +14,7 @@
 
 #include "app/gui/legal.h"
 #include "app/gui/panels/empty_state.h"
+#include "app/gui/scenario_fields.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/legend.h"
@@ -84,7 +85,8 @@ std::vector<SweepCurve> curves_of(const SweepRequest& request) {
       const bool is_now = by->same(now, other);
       other = with_batch_following(now, other);
       if (!sim::validate(other).empty()) return;
-      curves.push_back({std::string(by->label) + " " + by->text(other), is_now, false, std::move(other), {}});
+      std::string label = said(*by, other);
+      curves.push_back({std::move(label), is_now, false, std::move(other), {}});
     };
     if (by->kind == FieldKind::number)
       for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {

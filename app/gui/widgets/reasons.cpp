@@ -6,6 +6,7 @@
 
 #include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
+#include "app/lesson/field_words.h"
 #include "sim/format.h"
 
 namespace app::gui {
@@ -22,12 +23,9 @@ void draw_reasons(const Look& look, const std::map<std::string, std::int64_t>& r
   for (const auto& [count, reason] : reasons) {
     if (place.rest().y < line) break;
     const ImVec2 at = ImGui::GetCursorScreenPos();
-    const std::size_t dot = reason.rfind('.');
-    std::string words = dot == std::string::npos ? reason : reason.substr(dot + 1);
-    std::replace(words.begin(), words.end(), '_', ' ');
     const float middle = at.y + line / 2;
     draw_text(list, look, TextRole::caption, {at.x, middle}, c.text,
-              fitted(look, TextRole::caption, words, names - look.px(6)), {0, 0.5f});
+              fitted(look, TextRole::caption, lesson::field_words(reason), names - look.px(6)), {0, 0.5f});
     const double share = static_cast<double>(count) / static_cast<double>(reasons.front().first);
     const float bar = (size.x - names - numbers) * static_cast<float>(share);
     list->AddRectFilled({at.x + names, middle - look.px(5)},
