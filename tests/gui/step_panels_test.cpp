@@ -219,6 +219,13 @@ TEST_CASE("messages of an exchange whose sizes read alike are one circle with on
   CHECK(messages.begin()->second == sim::format_count(all));
 }
 
+TEST_CASE("all nodes of a large job are drawn where there is room for them") {
+  tests::NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-405b-16384-h100"), {1920, 1200});
+  desktop.shell().view().maximised = "communication";
+  desktop.settle();
+  CHECK(desktop.says("all 2,048 nodes of 8 ranks"));
+}
+
 TEST_CASE("both plots of the pipeline share their time: the cursor follows the hand over either") {
   tests::NullDesktop desktop(pipelined(4, 8));
   desktop.shell().commands().invoke("maximise.pipeline");

@@ -288,12 +288,14 @@ RankMap rank_map(const Look& look, int nodes, int per_node, ImVec2 room) {
   for (int columns = 1; columns <= per_node; columns *= 2) {
     if (per_node % columns != 0 || (columns > 1 && nodes > 8)) break;
     RankMap map{columns, 1, 1, look.px(kLargest), look.px(nodes > 8 ? 4 : 10)};
-    for (; map.cell > look.px(kLeast); map.cell -= 1) {
+    while (true) {
       if (map.cell < look.px(8)) map.gap = look.px(2);
       const float height = map.cell * static_cast<float>(per_node / columns);
       map.across = std::max(1, static_cast<int>((room.x + map.gap) / (map.node_width() + map.gap)));
       map.down = std::max(1, static_cast<int>((room.y + map.gap) / (height + map.gap)));
-      if (map.across * map.down >= nodes && height <= room.y && map.node_width() <= room.x) break;
+      const bool fits = map.across * map.down >= nodes && height <= room.y && map.node_width() <= room.x;
+      if (fits || map.cell <= look.px(kLeast)) break;
+      map.cell = std::max(map.cell - 1, look.px(kLeast));
     }
     if (map.cell > best.cell) best = map;
   }
