@@ -58,7 +58,8 @@ std::string recompute_text(const sim::Strategy& s) {
   return words;
 }
 
-// "tp 8, pp 16 x 2, dp 8, zero 1, micro-batch 1, full".
+// "tp 8, pp 16, chunks 2, dp 8, sp, 1f1b, ZeRO 1, micro-batch 1, recompute full", by flags where they are
+// short.
 std::string words_of(const sim::Scenario& scenario) {
   const sim::Strategy& s = scenario.strategy;
   std::string words;
@@ -68,11 +69,13 @@ std::string words_of(const sim::Scenario& scenario) {
   degree("tp", s.tensor_parallel);
   degree("cp", s.context_parallel);
   degree("ep", s.expert_parallel);
+  if (s.expert_tensor_parallel > 0)
+    words += fmt::format("{}etp {}", words.empty() ? "" : ", ", s.expert_tensor_parallel);
   degree("pp", s.pipeline_parallel);
   degree("chunks", s.virtual_pipeline);
   degree("dp", s.data_parallel);
   if (words.empty()) words = "one device";
-  if (s.sequence_parallel) words += ", sequence parallel";
+  if (s.sequence_parallel) words += ", sp";
   if (s.pipeline_parallel > 1) words.append(", ").append(s.schedule);
   if (s.zero_stage > 0) words += fmt::format(", ZeRO {}", s.zero_stage);
   if (s.shard_group > 0) words += fmt::format(" over {}", s.shard_group);
@@ -365,7 +368,7 @@ class PlannerParts {
     };
     CandidateTable table{
         .heading = "strategy",
-        .words_width = 230,
+        .words_width = 320,
         .rows = candidates.size(),
         .candidate = [&](std::size_t row) { return candidates[row].index; },
         .words =
@@ -388,8 +391,6 @@ class PlannerParts {
       add(sim::Objective::energy, {"kWh/M tokens", 84, of([](const sim::Candidate& c) {
                                      return fmt::format("{:#.3g}", c.kwh_per_million_tokens);
                                    })});
-    table.columns.push_back(
-        {"tokens/s", 84, of([](const sim::Candidate& c) { return token_rate_digits(c.tokens_per_second); })});
     table.ranked_by = column_of[static_cast<std::size_t>(scope_.objective)];
     draw_candidate_table(look_, scope_.picks, table, size);
   }

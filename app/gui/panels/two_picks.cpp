@@ -114,7 +114,11 @@ bool apply_row(const Look& look, std::size_t pick, const std::string& words, flo
   text(look, TextRole::title, pick_color(look, pick), pick == 0 ? "A" : "B");
   ImGui::SameLine(0, look.px(8));
   ImGui::AlignTextToFramePadding();
-  text_fitted(look, TextRole::caption, look.color().text, words, width - button - look.px(34));
+  ImGui::BeginGroup();  // of several lines where it is narrow
+  ImGui::PushTextWrapPos(width - button - look.px(8));
+  text(look, TextRole::caption, look.color().text, words);
+  ImGui::PopTextWrapPos();
+  ImGui::EndGroup();
   ImGui::SameLine(width - button);
   const bool pressed = ImGui::Button("Apply", {button, 0});
   ImGui::PopID();
