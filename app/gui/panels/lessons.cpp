@@ -74,7 +74,11 @@ void draw_entry(const Context& context, std::size_t index, float width) {
   const Palette& c = look.color();
   LessonsState& state = context.state;
   const LessonsState::Entry& entry = state.entries[index];
-  if (!entry.lesson) return text_wrapped(look, TextRole::caption, c.bad, entry.problem);
+  if (!entry.lesson) {
+    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width);
+    text(look, TextRole::caption, c.bad, entry.problem);
+    return ImGui::PopTextWrapPos();
+  }
   const lesson::Lesson& one = *entry.lesson;
   constexpr float kRoomForSteps = 420;
   const std::string done = state_text(state, one, width >= look.px(kRoomForSteps));
@@ -114,7 +118,7 @@ void draw_library(const Context& context) {
   for (std::size_t column = 0; column < columns; ++column) {
     if (column > 0) ImGui::SameLine(0, gap);
     ImGui::PushID(static_cast<int>(column));
-    ImGui::BeginChild("column", {width, 0}, ImGuiChildFlags_AutoResizeY | ImGuiChildFlags_NavFlattened);
+    ImGui::BeginGroup();
     for (; next < chapters.size(); ++next) {
       const Chapter& chapter = chapters[next];
       const std::size_t more = chapter.end - chapter.begin + kLinesOfTitle;
@@ -128,7 +132,7 @@ void draw_library(const Context& context) {
       }
       before += more;
     }
-    ImGui::EndChild();
+    ImGui::EndGroup();
     ImGui::PopID();
   }
 }
