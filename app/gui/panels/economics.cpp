@@ -136,9 +136,11 @@ class EconomicsParts {
     const PartPlace place(size);
     if (study_.batches.size() < 2) {
       chart_title(look_, "Batch size");
-      text_wrapped(look_, TextRole::body, c_.dim,
-                   trains() ? "No other number of data-parallel devices divides this batch."
-                            : "Training: steps and tokens that a loss takes at each batch.");
+      text_wrapped(
+          look_, TextRole::body, c_.dim,
+          trains()
+              ? "No other number of data-parallel devices divides this batch."
+              : "How many steps and tokens a loss takes at each batch is of training: choose Train above.");
       return place.fill();
     }
     const double now = static_cast<double>(context_.scenario.workload.global_batch_size *

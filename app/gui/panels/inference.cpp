@@ -260,7 +260,7 @@ class InferenceParts {
       chart.horizontal(s.limit, c_.warn, "what the engine fills", Stroke::dashed);
     const CachePoint &middle = s.points[s.points.size() / 2], &end = s.points.back();
     chart.name({middle.tokens, below / 2}, text_on(weight), "weights and the engine's own");
-    chart.name({0, below + end.contiguous * 0.75}, c_.dim,
+    chart.name({0, below + end.contiguous * 0.75}, c_.text,
                "contiguous: " + sim::format_percent(1 - middle.used / std::max(1.0, middle.contiguous)) +
                    " unused half-way");
     if (s.block > 1)
@@ -415,7 +415,7 @@ class InferenceParts {
     chart.area(used, zero, with_alpha(cache, 0.4f));
     chart.line(used, cache);
     // A low plot has no room for its axis' name.
-    if (!used.empty()) chart.name(used[used.size() / 3], cache, "KV cache used, %");
+    if (!used.empty()) chart.name(used[used.size() / 3], c_.text, "KV cache used, %");
     chart.horizontal(100, c_.bad, "full");
   }
 

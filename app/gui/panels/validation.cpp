@@ -354,11 +354,14 @@ void draw_summaries(const Context& context, const Shown& shown, ImVec2 size) {
   constexpr float kLeastName = 110;
   const float padding = 2 * ImGui::GetStyle().CellPadding.x;
   std::vector<Droppable> others;
+  float gpu = look.px(96);
+  for (const sim::ErrorSummary& s : summaries)
+    gpu = std::max(gpu, text_size_of(look, TextRole::body, s.gpu).x + look.px(2));
   for (std::size_t i = 1; i < headings.size(); ++i) {
     const float heading = text_size_of(look, TextRole::caption, headings[i]).x + look.px(2);
     const float number =
         text_size_of(look, TextRole::number, i == 2 ? "00,000" : "\u221200.0 %").x + look.px(2);
-    others.push_back({std::max(heading, i == 1 ? look.px(96) : number) + padding, kRanks[i - 1]});
+    others.push_back({std::max(heading, i == 1 ? gpu : number) + padding, kRanks[i - 1]});
   }
   const std::vector<bool> shown_columns =
       columns_beside(look.px(kLeastName), others, size.x - ImGui::GetStyle().ScrollbarSize - padding);
