@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 
 #include "runtime/error.h"
@@ -101,11 +102,10 @@ std::int64_t permute(std::int64_t value, std::int64_t count, std::uint64_t key) 
 
 }  // namespace
 
-TokenData TokenData::load(const fs::path& path, const Tokenizer* tokenizer, std::int64_t vocab_size,
-                          std::optional<TokenWidth> width) {
+TokenData TokenData::load(const fs::path& path, const Tokenizer* tokenizer, std::int64_t vocab_size) {
   const std::string name = path.string();
   if (path.extension() == ".bin") {
-    const TokenWidth file_width = width.value_or(vocab_size <= 65536 ? TokenWidth::two : TokenWidth::four);
+    const TokenWidth file_width = vocab_size <= 65536 ? TokenWidth::two : TokenWidth::four;
     const auto token_bytes = static_cast<std::size_t>(file_width);
     MappedFile file = MappedFile::open(path);
     if (file.bytes().empty() || file.bytes().size() % token_bytes != 0) {
@@ -117,20 +117,25 @@ TokenData TokenData::load(const fs::path& path, const Tokenizer* tokenizer, std:
     return TokenData(name, std::move(file), file_width);
   }
 
-  const Tokenizer bytes = Tokenizer::bytes();
-  if (tokenizer == nullptr) tokenizer = &bytes;
   std::vector<std::int32_t> tokens;
   const auto append = [&](const fs::path& file_path, std::string_view text) {
-    const std::vector<std::int32_t> ids = tokenizer->encode(text);
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] >= vocab_size)
-        refuse_token(file_path.string(), static_cast<std::int64_t>(i), ids[i], vocab_size);
+    const auto begin = std::ssize(tokens);
+    if (tokenizer != nullptr) {
+      const std::vector<std::int32_t> ids = tokenizer->encode(text);
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+    } else {
+      std::ranges::transform(text, std::back_inserter(tokens),
+                             [](char byte) { return static_cast<unsigned char>(byte); });
     }
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    const auto wrong =
+        std::find_if(tokens.begin() + begin, tokens.end(), [&](std::int32_t id) { return id >= vocab_size; });
+    if (wrong != tokens.end())
+      refuse_token(file_path.string(), wrong - tokens.begin() - begin, *wrong, vocab_size);
   };
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
-    const bool has_end = !tokenizer->eos().empty() && tokenizer->eos().front() < vocab_size;
+    const bool has_end =
+        tokenizer != nullptr && !tokenizer->eos().empty() && tokenizer->eos().front() < vocab_size;
     for (const fs::path& file_path : files_below(path)) {
       const MappedFile file = MappedFile::open(file_path);
       if (file.bytes().empty() || !is_text(file.text())) continue;

@@ -22,11 +22,11 @@ class TokenData {
   // `path`: a .bin file of tokens, a text file, or a folder whose text files are read in the order of their
   // paths, each followed by the tokenizer's end token where it has one. In a folder what is no text (a NUL
   // byte, or invalid UTF-8) is passed over, and so are links, hidden names and installed packages
-  // (site-packages, dist-packages, __pycache__). Text needs `tokenizer`. The width of a .bin is, unless
-  // given, 2 bytes for a vocabulary of at most 65,536, else 4. InputError, naming file, position, id and
-  // vocabulary, when a token is not below `vocab_size`; when there is no token.
+  // (site-packages, dist-packages, __pycache__). Without a `tokenizer` each byte of a text is a token. The
+  // width of a .bin is 2 bytes for a vocabulary of at most 65,536, else 4. InputError, naming file, position,
+  // id and vocabulary, when a token is not below `vocab_size`; when there is no token.
   static TokenData load(const std::filesystem::path& path, const Tokenizer* tokenizer,
-                        std::int64_t vocab_size, std::optional<TokenWidth> width = std::nullopt);
+                        std::int64_t vocab_size);
   static TokenData from_tokens(std::string name, std::vector<std::int32_t> tokens);
 
   const std::string& name() const { return name_; }  // what was loaded, for messages

@@ -34,15 +34,12 @@ TokenData counting(std::int64_t count) {
 
 }  // namespace
 
-TEST_CASE("a .bin is read as 16-bit tokens up to a vocabulary of 65,536, then as 32-bit ones, or as told") {
+TEST_CASE("a .bin is read as 16-bit tokens up to a vocabulary of 65,536, then as 32-bit ones") {
   const TemporaryFolder folder;
   const auto narrow = folder.write("narrow.bin", binary<std::uint16_t>({1, 65535, 3}));
   CHECK(all_of(TokenData::load(narrow, nullptr, 65536)) == std::vector<std::int32_t>{1, 65535, 3});
   const auto wide = folder.write("wide.bin", binary<std::uint32_t>({1, 65536, 99999}));
   CHECK(all_of(TokenData::load(wide, nullptr, 100000)) == std::vector<std::int32_t>{1, 65536, 99999});
-  const auto told = folder.write("told.bin", binary<std::uint32_t>({5, 6}));
-  CHECK(all_of(TokenData::load(told, nullptr, 256, runtime::TokenWidth::four)) ==
-        std::vector<std::int32_t>{5, 6});
 }
 
 TEST_CASE("a token beyond the vocabulary is refused with file, position, id and vocabulary") {
