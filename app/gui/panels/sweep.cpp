@@ -263,7 +263,7 @@ bool needs_legend(const Look& look, ImVec2 plot) {
   return plot.x < look.px(420) || plot.y < look.px(240);
 }
 
-// Whether a device's memory holds it: else its dot is red.
+// Whether a device's memory holds it: else its dot is a red ring, which no curve's colour is taken for.
 bool fits(const Context& context, const SweepPoint& point) {
   return point.memory <= static_cast<double>(context.scenario.hardware.memory.value);
 }
@@ -281,7 +281,8 @@ std::vector<LegendEntry> legend_of(const Context& context, ImVec2 plot) {
   return entries;
 }
 
-// One quantity over the field, red where it does not fit; a click on a dot makes its value the scenario's.
+// One quantity over the field, a red ring where it does not fit; a click on a dot makes its value the
+// scenario's.
 void draw_quantity(const Context& context, const sim::AnyField& field, const char* id, ImVec2 size,
                    const Metric& metric) {
   const Look& look = context.look;
@@ -319,7 +320,10 @@ void draw_quantity(const Context& context, const sim::AnyField& field, const cha
     for (const SweepPoint& p : curve.points) line.push_back(place(p));
     chart.line(line, color, Stroke::dashed, 1.8f);
     for (const SweepPoint& p : curve.points)
-      if (all_dots || is_doubling(p.value)) chart.dot(place(p), fits(context, p) ? color : c.bad);
+      if (all_dots || is_doubling(p.value)) {
+        const bool held = fits(context, p);
+        chart.dot(place(p), held ? color : c.bad, held);
+      }
     // The last point that is in sight.
     const auto seen = std::find_if(line.rbegin(), line.rend(),
                                    [&](const ChartPoint& p) { return !is_memory || p.y < 2 * capacity; });

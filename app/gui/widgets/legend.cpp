@@ -37,8 +37,11 @@ void draw_legend(const Look& look, std::span<const LegendEntry> entries, float w
   const float swatch = std::floor(look.px(9)), half_line = line_height(look) / 2;
   const float height = lay_out(look, entries, width, [&](const LegendEntry& entry, ImVec2 at) {
     const float x = begin.x + at.x, middle = begin.y + at.y + half_line;
-    const float rounding = entry.round ? swatch / 2 : look.px(2);
-    list->AddRectFilled({x, middle - swatch / 2}, {x + swatch, middle + swatch / 2}, entry.color, rounding);
+    if (entry.ring)
+      list->AddCircle({x + swatch / 2, middle}, swatch / 2, entry.color, 0, look.px(1.4f));
+    else
+      list->AddRectFilled({x, middle - swatch / 2}, {x + swatch, middle + swatch / 2}, entry.color,
+                          look.px(2));
     draw_text(list, look, TextRole::caption, {x + swatch + look.px(6), middle}, look.color().dim, entry.words,
               {0, 0.5f});
   });

@@ -12,7 +12,7 @@ namespace app::gui {
 struct LegendEntry {
   ImU32 color = 0;
   std::string_view words;
-  bool round = false;  // as dots are
+  bool ring = false;  // as of a dot that is not filled
 };
 
 float legend_height(const Look& look, std::span<const LegendEntry> entries, float width);
