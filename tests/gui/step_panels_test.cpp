@@ -3,6 +3,7 @@
 #include <implot_internal.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <regex>
 
@@ -224,6 +225,51 @@ TEST_CASE("all nodes of a large job are drawn where there is room for them") {
   desktop.shell().view().maximised = "communication";
   desktop.settle();
   CHECK(desktop.says("all 2,048 nodes of 8 ranks"));
+}
+
+namespace {
+
+// Places and colours of all that a frame draws.
+std::vector<std::array<float, 3>> drawn_now() {
+  std::vector<std::array<float, 3>> all;
+  for (const ImDrawList* list : ImGui::GetDrawData()->CmdLists)
+    for (const ImDrawVert& v : list->VtxBuffer) all.push_back({v.pos.x, v.pos.y, static_cast<float>(v.col)});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("bars of a timeline that are kept are those that would be merged anew") {
+  tests::NullDesktop desktop(pipelined(4, 128), {640, 480});  // some are merged
+  desktop.settle();
+  desktop.shell().commands().invoke("maximise.pipeline");
+  desktop.frames(4);
+  auto& state = desktop.state<app::gui::PipelineState>();
+  const auto merged_anew = [&] {
+    state.stage_bars = {};
+    desktop.frames(1);
+    return drawn_now();
+  };
+  const auto kept = [&] {
+    desktop.frames(3);
+    return drawn_now();
+  };
+  const auto by_phase = kept();
+  CHECK((by_phase == merged_anew()));
+  state.coloring = app::gui::PipelineColoring::micro_batch;
+  const auto by_micro_batch = kept();
+  CHECK((by_micro_batch != by_phase));
+  CHECK((by_micro_batch == merged_anew()));
+  state.end /= 2;
+  const auto half = kept();
+  CHECK((half != by_micro_batch));
+  CHECK((half == merged_anew()));
+  sim::Scenario longer = pipelined(4, 64);
+  desktop.shell().document().edit("more micro-batches", longer);
+  desktop.settle();
+  const auto other_step = kept();
+  CHECK((other_step != half));
+  CHECK((other_step == merged_anew()));
 }
 
 TEST_CASE("both plots of the pipeline share their time: the cursor follows the hand over either") {

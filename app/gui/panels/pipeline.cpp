@@ -134,17 +134,46 @@ class Gantt {
   // A row each: of a stage's slots, or of a rank's.
   using Rows = std::vector<std::span<const sim::TimelineSlot>>;
 
-  Gantt(const Context& context, Rows rows, const Frame& frame)
+  // `of` holds the rows' slots; their bars stay in `kept`.
+  Gantt(const Context& context, Rows rows, std::shared_ptr<const void> of, const Frame& frame, KeptBars& kept)
       : look_(context.look),
         c_(look_.color()),
         rows_(std::move(rows)),
+        of_(std::move(of)),
         frame_(frame),
+        kept_(kept),
         by_phase_(context.state.coloring == PipelineColoring::phase),
         micro_batches_(micro_batches_of(context.prediction.scenario)),
         list_(ImPlot::GetPlotDrawList()) {}
 
   void draw() {
+    keep_bars();
     const float inset = frame_.row >= look_.px(12) ? std::floor(look_.px(2)) : 0;
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      const float top = frame_.top + frame_.row * static_cast<float>(row) + inset;
+      const float bottom = frame_.top + frame_.row * static_cast<float>(row + 1) - inset;
+      for (const Bar& bar : kept_.rows[row]) {
+        if (bar.index == kMerged)
+          list_->AddRectFilled({bar.begin, top}, {bar.end, bottom}, merged_color(bar));
+        else
+          draw_slot(rows_[row][bar.index], bar, top, bottom);
+      }
+    }
+  }
+
+ private:
+  void keep_bars() {
+    const float least = rows_.size() > kManyRows ? kLeastBarOfMany : kLeastBar;
+    const std::vector<double> drawn_as = {frame_.begin,
+                                          frame_.end,
+                                          frame_.left,
+                                          frame_.right,
+                                          least,
+                                          static_cast<double>(rows_.size()),
+                                          static_cast<double>(by_phase_),
+                                          static_cast<double>(micro_batches_)};
+    if (kept_.of == of_ && kept_.drawn_as == drawn_as) return;
+    kept_ = {of_, drawn_as, std::vector<std::vector<Bar>>(rows_.size())};
     const auto pixel_of = [this](double seconds) { return frame_.x(seconds); };
     const auto weigh = [this](const sim::TimelineSlot& slot, float width, BarKinds& kinds) {
       if (!by_phase_) {
@@ -155,23 +184,10 @@ class Gantt {
       kinds[kRecompute] += width * again;
       kinds[kind_of(slot)] += width * (1 - again);
     };
-    for (std::size_t row = 0; row < rows_.size(); ++row) {
-      const auto slots = rows_[row];
-      const float top = frame_.top + frame_.row * static_cast<float>(row) + inset;
-      const float bottom = frame_.top + frame_.row * static_cast<float>(row + 1) - inset;
-      bars_.clear();
-      merge_bars(slots, frame_.begin, frame_.end, rows_.size() > kManyRows ? kLeastBarOfMany : kLeastBar,
-                 pixel_of, weigh, bars_);
-      for (const Bar& bar : bars_) {
-        if (bar.index == kMerged)
-          list_->AddRectFilled({bar.begin, top}, {bar.end, bottom}, merged_color(bar));
-        else
-          draw_slot(slots[bar.index], bar, top, bottom);
-      }
-    }
+    for (std::size_t row = 0; row < rows_.size(); ++row)
+      merge_bars(rows_[row], frame_.begin, frame_.end, least, pixel_of, weigh, kept_.rows[row]);
   }
 
- private:
   ImU32 color_of(std::size_t kind) const {
     return by_phase_ ? kind_color(c_, kind) : hue_color(c_, kind / 2, kind % 2 == 0);
   }
@@ -213,11 +229,12 @@ class Gantt {
   const Look& look_;
   const Palette& c_;
   Rows rows_;
+  std::shared_ptr<const void> of_;
   Frame frame_;
+  KeptBars& kept_;
   bool by_phase_;
   int micro_batches_;
   ImDrawList* list_;
-  std::vector<Bar> bars_;
 };
 
 // Beside each row: what its stage does at the cursor, and what it holds.
@@ -492,7 +509,9 @@ void draw_tracks(const Context& context, const RankTracks& tracks, const ScaleUn
   const Frame frame = frame_of_plot(rows);
   const float bottom = frame.top + frame.row * static_cast<float>(rows);
   ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, frame.top}, {frame.right, bottom}, c.raised);
-  Gantt(context, {tracks.of_rank.begin(), tracks.of_rank.end()}, frame).draw();
+  Gantt(context, {tracks.of_rank.begin(), tracks.of_rank.end()}, context.run().tracks, frame,
+        scope.track_bars)
+      .draw();
   draw_gaps(context, frame);
   draw_cursor(look, frame, scope.cursor, bottom);
   ImPlot::PopPlotClipRect();
@@ -560,7 +579,7 @@ void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
     ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, frame.top}, {frame.right, bottom}, c.raised);
     Gantt::Rows rows;
     for (int stage = 0; stage < step.stages; ++stage) rows.push_back(step.slots_of(stage));
-    Gantt(context, std::move(rows), frame).draw();
+    Gantt(context, std::move(rows), context.prediction.step, frame, scope.stage_bars).draw();
     draw_cursor(look, frame, scope.cursor, bottom);
     ImPlot::PopPlotClipRect();
     take_hand(scope);

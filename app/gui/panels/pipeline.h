@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/gui/jobs/track_gaps.h"
+#include "app/gui/widgets/gantt.h"
 
 namespace app::gui {
 
@@ -38,6 +39,7 @@ struct PipelineState {
   std::shared_ptr<const RankTracks> tracks = {};  // whose gaps are below
   std::vector<TrackGap> gaps = {};
   OperationLanes operations = {};
+  KeptBars stage_bars = {}, track_bars = {};
 };
 
 }  // namespace app::gui

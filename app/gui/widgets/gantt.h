@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,13 @@ struct Bar {
   BarKinds kinds{};  // of merged bars: what share of them is of which kind
 };
 inline constexpr std::size_t kMerged = static_cast<std::size_t>(-1);
+
+// Bars of several rows, merged once for as many frames as neither their items nor their places change.
+struct KeptBars {
+  std::shared_ptr<const void> of;  // what holds the items: held here, so that nothing else has its address
+  std::vector<double> drawn_as;    // all else that they follow from
+  std::vector<std::vector<Bar>> rows;
+};
 
 // The bars that lie in [begin, end] of the times; `pixel_of` maps a time to pixels. The items are sorted by
 // start and do not overlap; an item has start and end in seconds, and weigh(item, width, kinds) adds a width
