@@ -43,6 +43,25 @@ ImGuiWindow* body_of_maximised() {
   return nullptr;
 }
 
+// A training that needs more memory than its devices have.
+sim::Scenario too_large() {
+  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  s.hardware = sim::load_hardware_preset("a100-sxm-40gb");
+  s.strategy = {};
+  s.strategy.data_parallel = 8;
+  s.workload.micro_batch_size = 1;
+  s.workload.global_batch_size = 64;
+  return s;
+}
+
+// Places and colours of all that a frame draws.
+std::vector<std::array<float, 3>> drawn_now() {
+  std::vector<std::array<float, 3>> all;
+  for (const ImDrawList* list : ImGui::GetDrawData()->CmdLists)
+    for (const ImDrawVert& v : list->VtxBuffer) all.push_back({v.pos.x, v.pos.y, static_cast<float>(v.col)});
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("memory over time reaches the end of the step, as the pipeline does") {
@@ -146,12 +165,7 @@ TEST_CASE("another schedule is one click, and one undo step") {
 }
 
 TEST_CASE("a scenario that does not fit comes with single changes that save memory, on as many devices") {
-  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
-  s.hardware = sim::load_hardware_preset("a100-sxm-40gb");
-  s.strategy = {};
-  s.strategy.data_parallel = 8;
-  s.workload.micro_batch_size = 1;
-  s.workload.global_batch_size = 64;
+  const sim::Scenario s = too_large();
   const Prediction prediction = make_prediction(s, nullptr, [] { return false; });
   REQUIRE(prediction.report);
   REQUIRE_FALSE(sim::fits(*prediction.report));
@@ -168,12 +182,7 @@ TEST_CASE("a scenario that does not fit comes with single changes that save memo
 }
 
 TEST_CASE("what would make a step fit is said as Undo says it once it is made") {
-  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
-  s.hardware = sim::load_hardware_preset("a100-sxm-40gb");
-  s.strategy = {};
-  s.strategy.data_parallel = 8;
-  s.workload.micro_batch_size = 1;
-  s.workload.global_batch_size = 64;
+  const sim::Scenario s = too_large();
   tests::NullDesktop desktop(s);
   desktop.shell().view().maximised = "memory";
   desktop.settle();
@@ -226,18 +235,6 @@ TEST_CASE("all nodes of a large job are drawn where there is room for them") {
   desktop.settle();
   CHECK(desktop.says("all 2,048 nodes of 8 ranks"));
 }
-
-namespace {
-
-// Places and colours of all that a frame draws.
-std::vector<std::array<float, 3>> drawn_now() {
-  std::vector<std::array<float, 3>> all;
-  for (const ImDrawList* list : ImGui::GetDrawData()->CmdLists)
-    for (const ImDrawVert& v : list->VtxBuffer) all.push_back({v.pos.x, v.pos.y, static_cast<float>(v.col)});
-  return all;
-}
-
-}  // namespace
 
 TEST_CASE("bars of a timeline that are kept are those that would be merged anew") {
   tests::NullDesktop desktop(pipelined(4, 128), {640, 480});  // some are merged
