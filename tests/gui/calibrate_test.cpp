@@ -18,6 +18,7 @@
 #include "tests/gui/drawn_text.h"
 #include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
+#include "tests/gui/panel_body.h"
 #include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
 
@@ -98,9 +99,7 @@ TEST_CASE("Methodology says the source of constants whole, once for all of one t
   desktop.settle();
   const std::string heading = "Constants of this scenario";
   if (!desktop.says(heading)) {  // where they are a page of their own
-    const ImGuiWindow* body = nullptr;
-    for (const ImGuiWindow* window : GImGui->Windows)
-      if (window->ParentWindow == ImGui::FindWindowByName("##maximised")) body = window;
+    const ImGuiWindow* body = tests::body_of_maximised();
     REQUIRE(body);
     for (float x = body->Pos.x; !desktop.says(heading) && x < body->Pos.x + 300; x += 20)
       desktop.click({x, body->Pos.y + 12});

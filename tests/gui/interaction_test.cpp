@@ -9,6 +9,7 @@
 #include "app/gui/legal.h"
 #include "sim/cost/predict.h"
 #include "tests/gui/null_desktop.h"
+#include "tests/gui/panel_body.h"
 #include "tests/support/catch.h"
 
 using tests::NullDesktop;
@@ -86,9 +87,7 @@ TEST_CASE("a click on a stepper of Configure edits the scenario, one undo step a
   // The plus of "layers": its id is what the form pushed, its place what ImGui says when it is focused.
   const ImGuiWindow* panel = desktop.window_of("scenario");
   REQUIRE(panel);
-  ImGuiWindow* body = nullptr;
-  for (ImGuiWindow* window : GImGui->Windows)
-    if (window->ParentWindow == panel) body = window;
+  ImGuiWindow* body = tests::body_of(panel);
   REQUIRE(body);
   const auto id = [&](std::initializer_list<const char*> path) {
     ImGuiID seed = body->ID;

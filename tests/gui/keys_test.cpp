@@ -4,6 +4,7 @@
 #include "app/gui/scenario_fields.h"
 #include "tests/gui/drawn_text.h"
 #include "tests/gui/null_desktop.h"
+#include "tests/gui/panel_body.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
@@ -150,9 +151,7 @@ TEST_CASE("Tab reaches every field of Configure, Enter opens what is folded") {
   NullDesktop desktop(scenario, {1600, 4000});
   const ImGuiWindow* panel = desktop.window_of("scenario");
   REQUIRE(panel);
-  const ImGuiWindow* body = nullptr;
-  for (const ImGuiWindow* window : GImGui->Windows)
-    if (window->ParentWindow == panel) body = window;
+  const ImGuiWindow* body = tests::body_of(panel);
   REQUIRE(body);
   const auto id = [&](std::initializer_list<std::string> path) {
     ImGuiID seed = body->ID;

@@ -17,6 +17,7 @@
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "tests/gui/null_desktop.h"
+#include "tests/gui/panel_body.h"
 #include "tests/support/catch.h"
 
 using namespace app::gui;
@@ -33,14 +34,6 @@ sim::Scenario pipelined(int stages, int micro_batches) {
   s.workload.seq_len = 4096;
   s.workload.global_batch_size = micro_batches;
   return s;
-}
-
-// The window that a maximised panel's body is.
-ImGuiWindow* body_of_maximised() {
-  const ImGuiWindow* panel = ImGui::FindWindowByName("##maximised");
-  for (ImGuiWindow* window : GImGui->Windows)
-    if (panel && window->ParentWindow == panel) return window;
-  return nullptr;
 }
 
 // A training that needs more memory than its devices have.
@@ -144,7 +137,7 @@ TEST_CASE("another schedule is one click, and one undo step") {
   const sim::Scenario before = document.scenario();
   desktop.shell().commands().invoke("maximise.pipeline");
   desktop.settle();
-  const ImGuiWindow* body = body_of_maximised();
+  const ImGuiWindow* body = tests::body_of_maximised();
   REQUIRE(body);
   const auto& names = sim::kScheduleNames;
   const int interleaved =

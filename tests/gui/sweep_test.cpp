@@ -13,20 +13,10 @@
 #include "sim/report/metrics.h"
 #include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
+#include "tests/gui/panel_body.h"
 #include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/changed_fields.h"
-
-namespace {
-
-const ImGuiWindow* body_of_maximised() {
-  const ImGuiWindow* panel = ImGui::FindWindowByName("##maximised");
-  for (const ImGuiWindow* window : GImGui->Windows)
-    if (panel && window->ParentWindow == panel && window->Active) return window;
-  return nullptr;
-}
-
-}  // namespace
 
 TEST_CASE(
     "a sweep draws what the scenario would be predicted with another value, and a click takes it over") {
@@ -37,7 +27,7 @@ TEST_CASE(
   const sim::Scenario before = document.scenario();
   CHECK(desktop.says("now"));
   // The least value that was legal is the dot at the left end of the memory's chart.
-  const ImGuiWindow* body = body_of_maximised();
+  const ImGuiWindow* body = tests::body_of_maximised();
   REQUIRE(body);
   std::string told;
   for (float x = body->Pos.x; told.empty() && x < body->Pos.x + 160; x += 8)
@@ -173,7 +163,7 @@ TEST_CASE(
   desktop.shell().commands().invoke("maximise.sweep");
   desktop.settle_studies();
   auto& state = desktop.state<app::gui::SweepState>();
-  const ImGuiWindow* body = body_of_maximised();
+  const ImGuiWindow* body = tests::body_of_maximised();
   REQUIRE(body);
   ImGui::ActivateItemByID(ImHashStr("Measure here", 0, body->ID));
   desktop.frames(2);
