@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "app/gui/theme.h"
+#include "app/gui/pin_count.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {

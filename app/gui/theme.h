@@ -8,6 +8,7 @@
 
 #include "app/gui/desktop.h"
 #include "app/gui/fonts.h"
+#include "app/gui/pin_count.h"
 #include "sim/plan/memory.h"
 #include "sim/report/step_parts.h"
 
@@ -23,9 +24,6 @@ inline constexpr int kMemoryCategories = sim::kBufferClasses + 3;
 // What a stage does at a time.
 enum class Pass { forward, backward, weights, recompute, optimizer };
 inline constexpr std::size_t kPasses = 5;
-
-// Scenarios and reports that stand beside each other.
-inline constexpr std::size_t kPins = 5;
 
 struct Palette {
   ImU32 background, panel, raised, border;
