@@ -63,34 +63,35 @@ struct RowSamples {
 
 class Generator {
  public:
-  Generator(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
-            Communicator& communicator, const EventSink& sink)
+  Generator(Run& run, const ModelSource& model, const GenerateSettings& settings, const EventSink& sink)
       : settings_(settings),
         model_(model),
-        sink_(communicator.rank() == 0 ? sink : EventSink()),
-        run_(scenario, open_device(settings.device), communicator),
+        sink_(run.communicator().rank() == 0 ? sink : EventSink()),
+        run_(run),
         samples_(run_.executor().rows().size()) {
     const sim::Plan& plan = run_.plan();
     tokens_ = plan.find(sim::buffer_names::tokens);
     positions_ = plan.find(sim::buffer_names::positions);
     next_tokens_ = plan.find(sim::buffer_names::next_tokens);
     logits_ = plan.find(sim::buffer_names::logits);
-    batch_ = static_cast<std::size_t>(scenario.workload.batch_size);
+    batch_ = static_cast<std::size_t>(plan.scenario.workload.batch_size);
     sequences_.assign(batch_, settings.prompt);
     finished_.assign(batch_, false);
     generation_.tokens.resize(batch_);
     if (model.tokenizer) decoder_.emplace(*model.tokenizer);
     // What is read comes from here, not from the device.
-    if (settings.replay && settings.read.empty() && communicator.size() == 1 && run_.device().can_replay())
+    if (settings.replay && settings.read.empty() && run_.communicator().size() == 1 &&
+        run_.device().can_replay())
       timed_sections_ = kTimedBeforeReplay;
   }
 
-  Generation generate(const std::stop_token& stop) {
+  // `first`: of this run, which has no parameters yet. Filling them is within what is told of it.
+  Generation generate(const std::stop_token& stop, bool first) {
     sim::Report& report = generation_.report;
     report.source = run_.source(settings_.seed);
     report.source.slowdown = settings_.slowdown;
     emit(sim::BeginEvent{report.source, run_.plan().scenario.workload.max_new_tokens});
-    run_.fill_parameters(model_, settings_.seed);
+    if (first) run_.fill_parameters(model_, settings_.seed);
 
     const std::size_t sections = run_.executor().program().sections.size();
     const Clock::time_point begin = Clock::now();
@@ -280,7 +281,7 @@ class Generator {
   const GenerateSettings& settings_;
   const ModelSource& model_;
   const EventSink sink_;
-  Run run_;
+  Run& run_;
   std::vector<RowSamples> samples_;
   std::vector<double> stamps_;  // of every operation so far, from the beginning of the generation
   Generation generation_;
@@ -304,12 +305,25 @@ Generation generate(const sim::Scenario& scenario, const ModelSource& model, con
 
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     Communicator& communicator, const EventSink& sink, std::stop_token stop) {
+  return std::move(
+      generate_repeatedly(1, scenario, model, settings, communicator, sink, std::move(stop)).front());
+}
+
+std::vector<Generation> generate_repeatedly(std::int64_t times, const sim::Scenario& scenario,
+                                            const ModelSource& model, const GenerateSettings& settings,
+                                            Communicator& communicator, const EventSink& sink,
+                                            std::stop_token stop) {
   check_prompt(settings.prompt, model.model);
   check_read(scenario.workload, settings, model.model);
   if (!settings.read.empty() && communicator.size() > 1)
     throw InputError("a text is read by one process: a strategy of one device does");
-  return Generator(with_prompt_length(scenario, settings.prompt.size()), model, settings, communicator, sink)
-      .generate(stop);
+  Run run(with_prompt_length(scenario, settings.prompt.size()), open_device(settings.device), communicator);
+  std::vector<Generation> generations;
+  do {
+    Generator generator(run, model, settings, sink);
+    generations.push_back(generator.generate(stop, generations.empty()));
+  } while (std::ssize(generations) < times && !communicator.any(stop.stop_requested()));
+  return generations;
 }
 
 }  // namespace runtime

@@ -1,5 +1,6 @@
 // Generation for real: prefill, then a token at a time, streamed.
 #pragma once
+#include <cstdint>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -42,5 +43,12 @@ Generation generate(const sim::Scenario& scenario, const ModelSource& model, con
 // rows are rank 0's.
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     Communicator& communicator, const EventSink& sink, std::stop_token stop);
+
+// That so many times, at least once, with the weights put in place once: what a measurement takes the median
+// of. Each is told as a generation of its own; fewer after a stop request.
+std::vector<Generation> generate_repeatedly(std::int64_t times, const sim::Scenario& scenario,
+                                            const ModelSource& model, const GenerateSettings& settings,
+                                            Communicator& communicator, const EventSink& sink,
+                                            std::stop_token stop);
 
 }  // namespace runtime

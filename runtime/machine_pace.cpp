@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "runtime/this_machine.h"
 #include "sim/quantile.h"
@@ -44,32 +44,16 @@ Pace between(const Pace& a, const Pace& b) {
   return mean;
 }
 
-namespace {
-
-// `of` takes the seconds of all looks.
-template <class Of>
-Pace part_by_part(const std::vector<Pace>& paces, Of of) {
+Pace median(const std::vector<Pace>& paces) {
   const auto over_looks = [&](const auto& part) {
     std::vector<double> seconds;
     for (const Pace& pace : paces) seconds.push_back(part(pace));
-    return of(seconds);
+    return sim::quantile(std::move(seconds), 0.5);
   };
   Pace all{.arithmetic = over_looks([](const Pace& pace) { return pace.arithmetic; })};
   for (std::size_t i = 0; i < kStreams; ++i)
     all.streams[i] = over_looks([&](const Pace& pace) { return pace.streams[i]; });
   return all;
-}
-
-}  // namespace
-
-Pace median(const std::vector<Pace>& paces) {
-  return part_by_part(paces, [](const std::vector<double>& seconds) { return sim::quantile(seconds, 0.5); });
-}
-
-Pace mean(const std::vector<Pace>& paces) {
-  return part_by_part(paces, [](const std::vector<double>& seconds) {
-    return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
-  });
 }
 
 sim::Bytes uncached_size(sim::Bytes last_level_cache) {

@@ -32,9 +32,8 @@ sim::Slowdown times_as_long(const Pace& now, const Pace& then);
 // Of what was timed between two looks.
 Pace between(const Pace& a, const Pace& b);
 
-// Each part's median, or mean, over the looks, of which there is at least one.
+// Each part's median over the looks, of which there is at least one.
 Pace median(const std::vector<Pace>& paces);
-Pace mean(const std::vector<Pace>& paces);
 
 class MachinePace {
  public:

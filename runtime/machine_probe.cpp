@@ -41,7 +41,7 @@ sim::Slowdown MachineProbe::look() {
   for (int look = 0; look < kLooks; ++look) looks.push_back(machine_->look(&Timing::mean));
   looks_.insert(looks_.end(), looks.begin(), looks.end());
   last_ = Clock::now();
-  return times_as_long(runtime::mean(looks), *calibrated_);
+  return times_as_long(runtime::median(looks), *calibrated_);
 }
 
 void MachineProbe::look_once_in_a_while() {
@@ -50,8 +50,8 @@ void MachineProbe::look_once_in_a_while() {
   last_ = Clock::now();
 }
 
-sim::Slowdown MachineProbe::mean() const {
-  return looks_.empty() ? sim::Slowdown{} : times_as_long(runtime::mean(looks_), *calibrated_);
+sim::Slowdown MachineProbe::median() const {
+  return looks_.empty() ? sim::Slowdown{} : times_as_long(runtime::median(looks_), *calibrated_);
 }
 
 void MachineProbe::begin() {

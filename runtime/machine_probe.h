@@ -15,19 +15,20 @@ namespace runtime {
 // operations.
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
 
-// The machine's pace around a run and while it lasts, between its steps or tokens: the mean over all looks.
-// What interrupts a run comes and goes within seconds, and two looks at its ends miss most of it. Takes as
-// much memory as uncached_size() says.
+// The machine's pace around a run and while it lasts, between its steps or tokens. What interrupts a run
+// comes and goes within seconds, and two looks at its ends miss most of it. The median over all looks stands
+// beside the run's median step: a look or a step that was interrupted moves neither. Takes as much memory as
+// uncached_size() says.
 class MachineProbe {
  public:
   // Of a machine of as many threads as kernels have now. Without the operations in the calibration, or
   // without one, all looks find it as fast as calibrated.
   explicit MachineProbe(const sim::Calibration& calibration);
 
-  sim::Slowdown look();         // for half a second, before and after a run: what these looks found
-  void look_once_in_a_while();  // at most every tenth of a second; the run waits meanwhile
-  sim::Slowdown mean() const;   // over all looks
-  void begin();                 // another run, which only the last look() was before
+  sim::Slowdown look();          // for half a second, before and after a run: what these looks found
+  void look_once_in_a_while();   // at most every tenth of a second; the run waits meanwhile
+  sim::Slowdown median() const;  // over all looks
+  void begin();                  // another run, which only the last look() was before
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -22,7 +22,8 @@
 namespace runtime {
 namespace {
 
-constexpr std::int64_t kFewestSteps = 5, kMostSteps = 60;
+// Of training steps, and of generations, either for their median.
+constexpr std::int64_t kFewestSteps = 5, kFewestGenerations = 3, kMostRepetitions = 60;
 constexpr double kSmallestShare = 0.01;  // of a run, for an operation to be judged
 
 // A run during which the machine became faster or slower says little of either: it is repeated.
@@ -42,8 +43,8 @@ bool ends_a_step(const sim::Event& event) {
   return std::holds_alternative<sim::StepResult>(event) || std::holds_alternative<sim::TokenResult>(event);
 }
 
-std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
-  return std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), kFewestSteps, kMostSteps);
+std::int64_t repetitions_for(sim::Seconds seconds, const sim::Report& predicted, std::int64_t fewest) {
+  return std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), fewest, kMostRepetitions);
 }
 
 }  // namespace
@@ -77,12 +78,13 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       now.slowdown = before;
       SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};
       ShortRun as = like;
-      as.steps = steps_for(seconds, one.predicted);
+      as.steps = repetitions_for(seconds, one.predicted, kFewestSteps);
       as.slowdown = now.slowdown;
       probe.begin();
+      as.generations = repetitions_for(seconds, one.predicted, kFewestGenerations);
       one.measured = short_run(scenario, as, probing, stop);
       const sim::Slowdown after = of_first(probe.look(), among);
-      now.slowdown = one.measured.source.slowdown = of_first(probe.mean(), among);
+      now.slowdown = one.measured.source.slowdown = of_first(probe.median(), among);
       // How tokens choose experts is the workload's: as it was in the run.
       sim::Scenario as_run = scenario;
       if (one.measured.expert_imbalance > 0) as_run.workload.expert_imbalance = one.measured.expert_imbalance;
@@ -97,13 +99,6 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     steadiest.why_not = error.what();
   }
   return steadiest;
-}
-
-sim::Seconds judged_time(const sim::Report& report) {
-  const sim::Workload& workload = report.source.scenario.workload;
-  if (workload.task == sim::Task::generate && workload.kv_cache)
-    if (const auto token = sim::tpot(report)) return *token;
-  return sim::step_time(report);
 }
 
 double ErrorsOf::median() const {

@@ -20,16 +20,13 @@ struct SeriesRun {
 };
 
 // A scenario of a series on this machine's CPU, of which `calibration` is. Training repeats steps for about
-// `seconds`, at least five; a generation runs once, from a prompt of any tokens. Where probes before and
-// after say that the machine became faster or slower meanwhile, it runs again, up to three times in all; the
-// run counts during which it changed least. `like` says what is read, if anything is, and among which ranks
-// it runs, each of which calls this and the first of which has the reports that count; its steps do not
-// count.
+// `seconds`, at least five; a generation, from a prompt of any tokens, is repeated as long, at least three
+// times, and the one of the median time counts. Where probes before and after say that the machine became
+// faster or slower meanwhile, all of it runs again, up to three times in all; the run counts during which it
+// changed least. `like` says what is read, if anything is, and among which ranks it runs, each of which calls
+// this and the first of which has the reports that count; its steps and generations do not count.
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop, const ShortRun& like = {});
-
-// What a run is judged by: a training step, or a decoded token (without a KV cache, the whole generation).
-sim::Seconds judged_time(const sim::Report& report);
 
 enum class JudgedThing { step, token, operation };
 // A time that was predicted and measured.

@@ -16,8 +16,6 @@ constexpr double kComputeBoundIntensity = 64;
 
 // Long enough for ticks of 10 ms on every core to tell a load of a tenth of a core.
 constexpr double kWindowSeconds = 0.3;
-// Cores that others take from our threads: a desktop at rest stays below.
-constexpr double kDisturbance = 0.15;
 
 class Sampler {
  public:

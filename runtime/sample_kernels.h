@@ -11,11 +11,15 @@
 
 namespace runtime {
 
+// Cores that others take from our threads, beyond which what is timed was disturbed: a desktop at rest stays
+// below.
+inline constexpr double kDisturbance = 0.15;
+
 struct Sampling {
   sim::Bytes memory, rotation;  // the stopwatch's
   // Of the CPU that kernels run on: where other programs want more of its cores than these leave, an
-  // operation is timed a second time when all are through, and the shorter time counts. 0: kernels run
-  // elsewhere.
+  // operation or a run is timed a second time when all are through, and the shorter time counts. 0: kernels
+  // run elsewhere.
   int threads = 0;
   std::string what;  // progress is told as
   // Looked at between operations where kernels run on a CPU, and what it was for each of calibration.samples.

@@ -13,7 +13,9 @@
 namespace runtime {
 
 struct ShortRun {
-  std::int64_t steps = 5;  // of training; a generation runs once
+  std::int64_t steps = 5;  // of training
+  // Of so many the one counts whose judged_time() is the median; a text is read once.
+  std::int64_t generations = 1;
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
   DeviceChoice device;     // else the CPU with all cores
   // A generation reads these tokens through the model's weights (GenerateSettings::read), behind the first as
@@ -22,6 +24,9 @@ struct ShortRun {
   std::vector<std::int32_t> text{};
   Communicator* among = nullptr;  // where it is one of several ranks, each of which calls
 };
+
+// What a run is judged by: a training step, or a decoded token (without a KV cache, the whole generation).
+sim::Seconds judged_time(const sim::Report& report);
 
 // Throws NoDevice and DoesNotFit as train() and generate() do.
 sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const EventSink& sink,

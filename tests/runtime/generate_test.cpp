@@ -66,6 +66,25 @@ TEST_CASE("With and without a KV cache the tokens are the same: random models, g
   CHECK(cached.tokens == recomputed.tokens);
 }
 
+TEST_CASE("With the weights in place a generation can be repeated: its tokens are the same each time") {
+  const sim::Model model = GENERATE(tests::random_model(1), tests::random_model(2), tests::small_hybrid());
+  CAPTURE(model.name);
+  sim::Scenario scenario = tests::generation(model, 12, 2);
+  scenario.workload.kv_block = GENERATE(0, 4);
+  runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  settings.temperature = 1;
+  const auto once = generate(scenario, settings).tokens;
+  runtime::Communicator alone;
+  const std::vector<runtime::Generation> repeated =
+      runtime::generate_repeatedly(3, scenario, tests::drawn(scenario.model), settings, alone, {}, {});
+  REQUIRE(repeated.size() == 3);
+  for (const runtime::Generation& generation : repeated) {
+    CHECK(generation.tokens == once);
+    CHECK(generation.first_logits == repeated.front().first_logits);
+    CHECK(generation.report.tokens.size() == 12);
+  }
+}
+
 TEST_CASE("What whoever is told of a token takes for it is no part of the generation's time") {
   const sim::Scenario scenario = tests::generation(tests::small_llama(), 4, 1);
   using Clock = std::chrono::steady_clock;

@@ -272,6 +272,27 @@ TEST_CASE("What operations of a run took each, times their number, is what they 
   CHECK(compared > 3);
 }
 
+TEST_CASE("Of a generation that a short run repeats, the one counts whose tokens took the median time") {
+  const sim::Scenario scenario = tests::generation(tests::small_llama(), 6, 1);
+  std::vector<double> seconds(1);  // of later tokens, by generation
+  std::size_t tokens = 0;
+  const sim::Report counts =
+      runtime::short_run(scenario, {.generations = 5, .slowdown = {}, .device = {}},
+                         [&](const sim::Event& event) {
+                           if (const auto* token = std::get_if<sim::TokenResult>(&event))
+                             if (tokens++ > 0) seconds.back() += token->duration.value;
+                           if (std::holds_alternative<sim::EndEvent>(event)) {
+                             seconds.push_back(0);
+                             tokens = 0;
+                           }
+                         },
+                         {});
+  seconds.pop_back();
+  REQUIRE(seconds.size() == 5);
+  std::ranges::sort(seconds);
+  CHECK(5 * runtime::judged_time(counts).value == Approx(seconds[2]));
+}
+
 TEST_CASE("Operations that one kernel did together are no samples, neither of the one nor of the other") {
   sim::Scenario scenario = tests::scenario_of(tests::small_gpt());
   scenario.workload.seq_len = 32;
@@ -345,14 +366,14 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   CHECK(found->arithmetic < 0.5);
   CHECK(found->memory < 0.5);
   CHECK(runtime::slowdown_sentence(*found).find("faster by") != std::string::npos);
-  // The mean has what a busy machine's interruptions add.
+  // So does the probe that looks while a run lasts.
   for (sim::KernelSample& sample : known.samples) sample.median = sample.median * 1000;
   runtime::MachineProbe probe(known);
-  CHECK(probe.mean() == sim::Slowdown{});  // it has not looked yet
+  CHECK(probe.median() == sim::Slowdown{});  // it has not looked yet
   CHECK(probe.look().arithmetic < 0.5);
   probe.look_once_in_a_while();
-  CHECK(probe.mean().arithmetic < 0.5);
-  CHECK(probe.mean().memory < 0.5);
+  CHECK(probe.median().arithmetic < 0.5);
+  CHECK(probe.median().memory < 0.5);
 }
 
 TEST_CASE("What was timed at another pace of memory or arithmetic counts as if at the median pace") {
