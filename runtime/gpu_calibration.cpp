@@ -45,16 +45,14 @@ std::optional<sim::Refit> cached_refit(const std::string& hardware) {
   const std::optional<std::filesystem::path> directory = cache_directory();
   if (!directory) return std::nullopt;
   const std::filesystem::path file = *directory / refit_name(hardware);
-  constexpr std::string_view kInstead = "the calibration holds as it ships until it is refitted again";
+  const std::optional<std::string> text = sim::file_text(file);
+  if (!text) return std::nullopt;
   try {
-    if (const std::optional<std::string> text = sim::file_text(file))
-      return sim::refit_from_json(*text, file.string());
+    return sim::refit_from_json(*text, file.string());
   } catch (const sim::PresetError& error) {
-    set_aside(file, error.what(), kInstead);
-  } catch (const std::system_error& error) {  // a disk that fails
-    set_aside(file, error.what(), kInstead);
+    set_aside(file, error.what(), "the calibration holds as it ships until it is refitted again");
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 std::filesystem::path keep_refit(const sim::Refit& refit) {

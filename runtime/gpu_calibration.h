@@ -21,8 +21,8 @@ std::optional<sim::Calibration> cached_gpu_calibration(const std::string& hardwa
 sim::Calibration calibrate_this_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
                                     const EventSink& sink, std::stop_token stop);
 
-// The refit of a hardware preset's calibration that is kept; nothing where none is. A file that cannot be
-// read is set aside with a sentence.
+// The refit of a hardware preset's calibration that is kept; nothing where none is. A file that is no refit
+// is set aside with a sentence. Throws std::system_error where the disk fails to give it.
 std::optional<sim::Refit> cached_refit(const std::string& hardware);
 // In place of the one before; says where. Throws InputError where it cannot be written.
 std::filesystem::path keep_refit(const sim::Refit& refit);

@@ -19,6 +19,7 @@
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
 #include "runtime/cpu/kernel_table.h"
+#include "runtime/gpu_calibration.h"
 #include "runtime/machine_files.h"
 #include "runtime/machine_pace.h"
 #include "runtime/machine_probe.h"
@@ -89,6 +90,19 @@ TEST_CASE("A calibration that the disk fails to give is neither set aside nor me
   CHECK_THROWS_AS(runtime::cached_this_machine(), std::system_error);
   CHECK_THROWS_AS(runtime::this_machine({}, {}), std::system_error);
   CHECK(std::filesystem::is_symlink(file));
+}
+
+TEST_CASE("A refit that the disk fails to give stays, one that is no refit is set aside") {
+  const CacheFolder cache;
+  const std::filesystem::path file = runtime::writable_cache_directory() / "refit-h100-sxm.json";
+  CHECK_FALSE(runtime::cached_refit("h100-sxm"));
+  std::filesystem::create_symlink("/proc/self/mem", file);  // opens; reading its first page is an I/O error
+  CHECK_THROWS_AS(runtime::cached_refit("h100-sxm"), std::system_error);
+  CHECK(std::filesystem::is_symlink(file));
+  std::filesystem::remove(file);
+  std::ofstream(file) << "{}";
+  CHECK_FALSE(runtime::cached_refit("h100-sxm"));
+  CHECK_FALSE(std::filesystem::exists(file));
 }
 
 TEST_CASE("Each number of threads has a calibration of its own") {

@@ -62,9 +62,13 @@ void Calibrations::read_this_machine() {
 
 std::shared_ptr<const sim::Refit> Calibrations::refit_of(const std::string& hardware) {
   const auto [known, is_new] = refits_.try_emplace(hardware);
-  if (is_new)
+  if (!is_new) return known->second;
+  try {
     if (auto refit = runtime::cached_refit(hardware))
       known->second = std::make_shared<const sim::Refit>(std::move(*refit));
+  } catch (const std::exception& error) {
+    say_(error.what());
+  }
   return known->second;
 }
 
