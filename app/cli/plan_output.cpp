@@ -318,7 +318,7 @@ std::string counts_text(const Counts& c) {
   TextTable table{{{"", TextTable::Align::left}, {""}}, {}};
   table.rows = {{"candidates", sim::format_count(c.candidates)},
                 {"looked at", sim::format_count(c.looked_at)},
-                {"without contradiction", sim::format_count(c.legal)},
+                {"without contradiction, each once", sim::format_count(c.legal)},
                 {"timed, or surely beaten", sim::format_count(c.evaluated)},
                 {"keep to all constraints", sim::format_count(c.fitting)}};
   std::string text = table.text();

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/plan/builder.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "sim/planner/lanes.h"
@@ -58,6 +59,23 @@ using Refusal = std::string;
 Refusal refusal(const Scenario& s) {
   const std::vector<Problem> problems = validate(s);
   return problems.empty() ? Refusal{} : problems.front().field;
+}
+
+}  // namespace
+
+std::string_view said_twice(const SearchSpace& space, const Strategy& t) {
+  const auto tries_0 = [](const std::vector<int>& values) { return std::ranges::count(values, 0) > 0; };
+  if (t.expert_tensor_parallel == t.tensor_parallel && tries_0(space.expert_tensor_parallel))
+    return "strategy.expert_tensor_parallel";
+  if (t.shard_group == data_ranks(t) && tries_0(space.shard_group)) return "strategy.shard_group";
+  return {};
+}
+
+namespace {
+
+Refusal refusal_in(const SearchSpace& space, const Scenario& s) {
+  const Refusal why = refusal(s);
+  return why.empty() ? Refusal(said_twice(space, s.strategy)) : why;
 }
 
 }  // namespace
@@ -174,7 +192,7 @@ class CandidateWalk::Layout {
       s.workload.micro_batch_size = 1;
       // A batch that any schedule can do something with.
       s.workload.global_batch_size = std::int64_t{4} * stages * std::max(1, found.data_parallel);
-      found.refusal = refusal(s);
+      found.refusal = refusal_in(space_, s);
       if (!found.refusal.empty()) continue;
       found.states = reasons(s, kPlainSchedule);
       if (stages % 2 == 0)
@@ -191,7 +209,7 @@ class CandidateWalk::Layout {
       const auto [it, added] = known.try_emplace(choice.kind(), kNone);
       if (added) {
         choice.apply(s.strategy);
-        if (const Refusal why = refusal(s); !why.empty()) it->second = collector_.reason(why);
+        if (const Refusal why = refusal_in(space_, s); !why.empty()) it->second = collector_.reason(why);
       }
       found.reason.push_back(it->second);
       if (it->second != kNone) ++found.choices[it->second];

@@ -4,16 +4,21 @@
 #include <cstdint>
 #include <memory>
 #include <stop_token>
+#include <string_view>
 
 #include "sim/planner/collector.h"
 #include "sim/planner/step_estimator.h"
 
 namespace sim {
 
+// The field of a candidate whose value comes to what another does that the space tries: an expert over as
+// many devices as a layer, or states over all ranks, either of which 0 says too. Such candidates are refused
+// by that field, so that a strategy is found once. Empty: none.
+std::string_view said_twice(const SearchSpace& space, const Strategy& strategy);
+
 // A space's fields are listed in four groups, of which each needs those before it: how layers are divided,
-// what a pass over them is, how passes are strung together, where states lie. index = ((layout passes + pass)
-// pipelines
-// + pipeline) states + state.
+// what a pass over them is, how passes are strung together, where states lie.
+// index = ((layout passes + pass) pipelines + pipeline) states + state.
 struct SpaceShape {
   explicit SpaceShape(const SearchSpace& space);
   std::int64_t layouts, passes, pipelines, states;

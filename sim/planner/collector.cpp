@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/plan/legality.h"
+#include "sim/planner/candidate_walk.h"
 #include "sim/planner/search_parts.h"
 
 namespace sim {
@@ -94,7 +95,8 @@ std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
   std::int64_t legal = 0;
   for (std::int64_t i = 0; i < kTried; ++i) {
     const auto index = static_cast<std::int64_t>(hash_of(i) % static_cast<std::uint64_t>(candidates));
-    if (validate(candidate(space, index)).empty()) ++legal;
+    const Scenario s = candidate(space, index);
+    if (validate(s).empty() && said_twice(space, s.strategy).empty()) ++legal;
   }
   // At the least, by three standard deviations of either count.
   const auto less = [](double count) { return count - 3 * std::sqrt(count); };

@@ -4,6 +4,7 @@
 #include "sim/cost/predict.h"
 #include "sim/plan/builder.h"
 #include "sim/plan/legality.h"
+#include "sim/planner/candidate_walk.h"
 #include "sim/planner/collector.h"
 #include "sim/planner/step_estimator.h"
 #include "sim/report/metrics.h"
@@ -117,7 +118,10 @@ TEST_CASE("states are refused where validate() refuses them, whatever is gathere
   space.gradient_bucket = {-1, 0, 1, 1 << 30};
   space.recompute = {{Recompute::none}};
   std::int64_t legal = 0;
-  for (std::int64_t i = 0; i < size(space); ++i) legal += validate(candidate(space, i)).empty() ? 1 : 0;
+  for (std::int64_t i = 0; i < size(space); ++i) {
+    const Scenario s = candidate(space, i);
+    legal += validate(s).empty() && said_twice(space, s.strategy).empty() ? 1 : 0;
+  }
   REQUIRE(legal > 0);
   SearchOptions options;
   options.most_points = 0;

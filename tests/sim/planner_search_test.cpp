@@ -6,11 +6,13 @@
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
+#include "sim/planner/candidate_walk.h"
 #include "sim/planner/explain.h"
 #include "sim/planner/schedule_facts.h"
 #include "sim/planner/search.h"
 #include "sim/planner/search_json.h"
 #include "sim/scenario/preset.h"
+#include "sim/scenario/scenario_json.h"
 #include "tests/support/catch.h"
 
 using namespace sim;
@@ -55,7 +57,9 @@ bool beats(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
-TEST_CASE("each candidate of a space is counted once, and legal are those that validate() lets pass") {
+TEST_CASE(
+    "each candidate of a space is counted once, and legal are those that validate() lets pass and no other "
+    "says") {
   const SearchSpace space = small_space();
   const std::int64_t n = size(space);
   const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
@@ -66,13 +70,40 @@ TEST_CASE("each candidate of a space is counted once, and legal are those that v
   CHECK(r.fitting + refused == n);
   std::set<std::string> fields;
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::vector<Problem> problems = validate(candidate(space, i));
-    legal += problems.empty();
+    const Scenario s = candidate(space, i);
+    const std::vector<Problem> problems = validate(s);
+    const std::string_view twice = said_twice(space, s.strategy);
+    legal += problems.empty() && twice.empty();
     for (const Problem& p : problems) fields.insert(p.field);
+    if (problems.empty() && !twice.empty()) fields.emplace(twice);
   }
   CHECK(r.legal == legal);
   CHECK(r.evaluated == legal);  // a small model: all of them fit
   for (const auto& [reason, count] : r.refused) CHECK(fields.contains(reason));
+}
+
+TEST_CASE(
+    "a strategy that can be said in two ways is listed once: an expert's devices, the ranks of a shard") {
+  Scenario s;
+  s.model = load_model_preset("mixtral-8x7b");
+  s.hardware = load_hardware_preset("h100-sxm");
+  s.implementation = load_implementation_preset("ridgepoint");
+  s.workload.seq_len = 4096;
+  s.workload.global_batch_size = 8;
+  const SearchSpace space = every_strategy(s, {8});
+  REQUIRE(space.expert_tensor_parallel == std::vector{0, 1});
+  REQUIRE(space.shard_group == std::vector{0, 8});
+  const SearchResult r = search(space, {}, kTariff, nullptr);
+  const std::vector<Candidate>& best = r.best[Objective::memory];
+  REQUIRE(best.size() > 4);
+  std::set<std::string> said;
+  for (const Candidate& c : best) {
+    Scenario one = candidate(space, c.index);
+    Strategy& t = one.strategy;
+    if (t.shard_group == t.data_parallel * t.context_parallel) t.shard_group = 0;
+    if (t.expert_tensor_parallel == t.tensor_parallel) t.expert_tensor_parallel = 0;
+    CHECK(said.insert(to_json(one)).second);
+  }
 }
 
 TEST_CASE("a search's result depends neither on threads nor on ranges") {
