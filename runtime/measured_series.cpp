@@ -55,6 +55,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
   SeriesRun steadiest;
   scenario.hardware = calibration.hardware;
   double least_apart = std::numeric_limits<double>::infinity();
+  std::vector<double> each_time;
   bool runs = false;
   try {
     if (const int ranks = among ? among->size() : 1; scenario.strategy.devices() != ranks)
@@ -89,6 +90,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       sim::Scenario as_run = scenario;
       if (one.measured.expert_imbalance > 0) as_run.workload.expert_imbalance = one.measured.expert_imbalance;
       one.predicted = sim::predict(as_run, &now);
+      each_time.push_back(judged_time(one.measured) / judged_time(one.predicted));
       const double apart = times_apart(before, after);
       if (apart < least_apart) steadiest = std::move(one);
       least_apart = std::min(least_apart, apart);
@@ -98,6 +100,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     if (among && runs) throw;  // the others are within it, and have to be told
     steadiest.why_not = error.what();
   }
+  steadiest.each_time = std::move(each_time);
   return steadiest;
 }
 
@@ -140,6 +143,8 @@ SeriesErrors errors_of(const std::vector<SeriesRun>& runs) {
       continue;
     }
     ++all.ran;
+    for (std::size_t i = 1; i < run.each_time.size(); ++i)
+      all.repeats.push_back(std::abs(run.each_time[i] / run.each_time[i - 1] - 1));
     if (run.measured.source.scenario.strategy.devices() > 1) {
       const auto apart = [&](sim::StepPart part) {
         return sim::step_parts(run.predicted).share(part) - sim::step_parts(run.measured).share(part);

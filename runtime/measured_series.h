@@ -17,6 +17,8 @@ struct SeriesRun {
   // The prediction is for the machine as looks at it around and during the run found it.
   sim::Report predicted, measured;
   std::string why_not;  // a sentence, where it did not run
+  // Measured over predicted time each time that it ran: how far the machine's noise alone moves it.
+  std::vector<double> each_time{};
 };
 
 // A scenario of a series on this machine's CPU, of which `calibration` is. Training repeats steps for about
@@ -48,6 +50,9 @@ struct ErrorsOf {
 struct SeriesErrors {
   ErrorsOf steps, tokens;
   ErrorsOf operations;
+  // Of runs that were repeated: |one / the one before - 1| of measured over predicted times. A prediction
+  // knows no more of a run than this says of another of the same.
+  std::vector<double> repeats;
   // Of runs of several ranks: predicted share of the step less the measured one.
   std::vector<double> bubbles, exposed;
   std::size_t memory_equal = 0, ran = 0, refused = 0;  // runs; equal: planned memory, to the byte

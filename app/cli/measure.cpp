@@ -155,11 +155,19 @@ std::string shares_line(const char* what, std::vector<double> apart) {
       sim::quantile(apart, 0.5), sim::quantile(apart, 1));
 }
 
+std::string repeats_line(const std::vector<double>& repeats) {
+  if (repeats.empty()) return {};
+  return fmt::format(
+      "  {:<16} {:>5}   apart by {} in the median, the machine's pace taken out: noise that no prediction "
+      "knows\n",
+      "the same again", repeats.size(), sim::format_percent(sim::quantile(repeats, 0.5)));
+}
+
 std::string summary_text(const runtime::SeriesErrors& errors) {
   std::string text =
       errors_line("training steps", errors.steps) + errors_line("tokens", errors.tokens) +
-      errors_line("operations", errors.operations) + shares_line("pipeline bubble", errors.bubbles) +
-      shares_line("exposed communication", errors.exposed) +
+      errors_line("operations", errors.operations) + repeats_line(errors.repeats) +
+      shares_line("pipeline bubble", errors.bubbles) + shares_line("exposed communication", errors.exposed) +
       fmt::format("  planned memory equal to the byte in {} of {} runs\n", errors.memory_equal, errors.ran);
   if (errors.refused > 0) text += fmt::format("  {} did not run, for the reasons above\n", errors.refused);
   return text;
@@ -245,6 +253,8 @@ std::string json(const sim::SeriesSet& set, const std::vector<MeasuredSeries>& a
   out["training_steps"] = json_of(errors.steps);
   out["tokens"] = json_of(errors.tokens);
   out["operations"] = json_of(errors.operations);
+  if (!errors.repeats.empty())
+    out["repeats"] = {{"count", errors.repeats.size()}, {"median_apart", sim::quantile(errors.repeats, 0.5)}};
   out["memory_equal"] = errors.memory_equal;
   out["ran"] = errors.ran;
   return out.dump(indent) + "\n";

@@ -170,8 +170,18 @@ TEST_CASE(
   CHECK(errors.steps.errors.size() == 1);
   REQUIRE(errors.exposed.size() == 1);
   CHECK(std::abs(errors.exposed[0]) <= 1);
+  REQUIRE(!runs[0].each_time.empty());
+  CHECK(errors.repeats.size() == runs[0].each_time.size() - 1);
   CHECK(refused[0] == "it takes 4 ranks, and 2 run");
   CHECK(refused[1] == refused[0]);
+}
+
+TEST_CASE("Of a run that was repeated it is said how far its times are apart, whatever was predicted") {
+  runtime::SeriesRun run;
+  run.each_time = {2.0, 2.5, 2.0};
+  const std::vector<double> repeats = runtime::errors_of({run, run}).repeats;
+  REQUIRE(repeats.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(repeats[i] == Approx(i % 2 == 0 ? 0.25 : 0.2));
 }
 
 TEST_CASE("What an exchange takes beyond the rank that it took least is waiting, and not exposed") {
