@@ -312,10 +312,10 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
 
   const sim::Bytes memory = std::max(uncached_size(hardware.last_level_cache), largest_operands(operations));
   const sim::Bytes rotation = cached_rotation(hardware.last_level_cache.value);
-  Stopwatch stopwatch(*device, memory, rotation, sim::DType::fp32);
   // Before and after the kernels: another program may have disturbed one of them.
   calibration.launch = {std::numeric_limits<double>::infinity()};
   const auto measure_limits = [&] {
+    Stopwatch stopwatch(*device, memory, rotation, sim::DType::fp32);
     for (const SingleOperation& single : streaming_operations(memory)) {
       if (stop.stop_requested()) return;
       hardware.memory_bandwidth =
@@ -331,24 +331,25 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   calibration.cache_shares = measure_cache_shares(*device, hardware.last_level_cache);
   MachinePace pace(*device, hardware.last_level_cache);
   std::vector<Pace> paces;
+  constexpr SampleLength kEachPass{.seconds = 0.01, .most = 10, .fewest = 1};
   Sampling sampling{.memory = memory,
                     .rotation = rotation,
                     .threads = threads_used,
+                    .passes = 3,
                     .what = "measuring this machine",
                     .pace = &pace,
                     .paces = &paces};
-  hardware.peak[sim::DType::fp32] = {
-      sample_kernels(operations, stopwatch, sampling, sink, stop, calibration)};
+  const auto sample_in = [&](sim::DType stored, const std::vector<SingleOperation>& kernels) {
+    if (stored != sim::DType::fp32)
+      sampling.what = "measuring this machine in " + std::string(sim::name(stored));
+    Stopwatch stopwatch(*device, memory, rotation, stored, kEachPass);
+    hardware.peak[stored] = {sample_kernels(kernels, stopwatch, sampling, sink, stop, calibration)};
+  };
+  sample_in(sim::DType::fp32, operations);
   if (stop.stop_requested()) return calibration;
-  Stopwatch in_bf16(*device, memory, rotation, sim::DType::bf16);
-  sampling.what += " in bf16";
-  hardware.peak[sim::DType::bf16] = {
-      sample_kernels(within_limits(operations_in_bf16()), in_bf16, sampling, sink, stop, calibration)};
+  sample_in(sim::DType::bf16, within_limits(operations_in_bf16()));
   if (stop.stop_requested()) return calibration;
-  Stopwatch in_fp16(*device, memory, rotation, sim::DType::fp16);
-  sampling.what = "measuring this machine in fp16";
-  hardware.peak[sim::DType::fp16] = {
-      sample_kernels(within_limits(operations_in_fp16()), in_fp16, sampling, sink, stop, calibration)};
+  sample_in(sim::DType::fp16, within_limits(operations_in_fp16()));
   measure_limits();
   if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <numeric>
 
 #include "runtime/other_load.h"
 
@@ -27,37 +28,42 @@ class Sampler {
         sink_(sink),
         stop_(stop),
         samples_(calibration.samples),
-        first_(samples_.size()),
-        load_before_(calibration.cores_used_by_others * static_cast<double>(first_)) {}
+        load_(calibration.cores_used_by_others * static_cast<double>(samples_.size())) {}
 
   void run() {
     std::vector<std::size_t> all(operations_.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-    places_.resize(all.size());
-    pass(all);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    timed_.resize(all.size());
+    to_do_ = all.size() * static_cast<std::size_t>(sampling_.passes);
+    for (int done = 0; done < sampling_.passes; ++done) pass(all);
     std::vector<std::size_t> again;
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (!places_[i].empty() && load_[places_[i].front() - first_] > kDisturbance) again.push_back(i);
+    for (const std::size_t i : all)
+      if (!timed_[i].empty() && std::ranges::none_of(timed_[i].front(), is_undisturbed)) again.push_back(i);
+    to_do_ += again.size();
     pass(again);
+    for (const auto& of_operation : timed_)
+      for (const std::vector<Timed>& times : of_operation) keep(times);
   }
 
-  double mean_load() const {
-    double sum = load_before_;
-    for (const double load : load_) sum += load;
-    return samples_.empty() ? 0 : sum / static_cast<double>(samples_.size());
-  }
+  double mean_load() const { return samples_.empty() ? 0 : load_ / static_cast<double>(samples_.size()); }
 
  private:
+  struct Timed {
+    sim::KernelSample sample;
+    Pace pace;        // that the machine had then
+    double load = 0;  // cores that others took
+  };
+  static bool is_undisturbed(const Timed& timed) { return timed.load <= kDisturbance; }
+
   void pass(const std::vector<std::size_t>& turn) {
     OtherLoad others;
     Pace before = sampling_.pace ? sampling_.pace->look() : Pace{};
     Clock::time_point window = Clock::now();
-    const Clock::time_point begin = window;
     std::size_t done = 0, window_began = 0;
     for (const std::size_t i : turn) {
       if (stop_.stop_requested()) break;
       time_one(i);
-      ++done;
+      ++done, ++done_;
       if (seconds_since(window) >= kWindowSeconds || done == turn.size()) {
         const double missed = sampling_.threads > 0 ? others.look(sampling_.threads).missed : 0;
         const Pace after = sampling_.pace ? sampling_.pace->look() : Pace{};
@@ -67,11 +73,11 @@ class Sampler {
         window = Clock::now();
       }
       if (!sink_) continue;
-      const double rate = seconds_since(begin) / static_cast<double>(done);
+      const double rate = seconds_since(begin_) / static_cast<double>(done_);
       sink_(sim::ProgressEvent{sampling_.what,
-                               static_cast<std::int64_t>(done),
-                               static_cast<std::int64_t>(turn.size()),
-                               {rate * static_cast<double>(turn.size() - done)}});
+                               static_cast<std::int64_t>(done_),
+                               static_cast<std::int64_t>(to_do_),
+                               {rate * static_cast<double>(to_do_ - done_)}});
     }
     for (; window_began < done; ++window_began) settle(turn[window_began], 0, before);  // stopped in a window
   }
@@ -97,23 +103,26 @@ class Sampler {
     if (both) timed.push_back(sample_of(stopwatch_.time_uncached(single)));
   }
 
-  // What time_one() found of the oldest operation that is not settled yet; of an operation that had samples,
-  // the shorter times count.
+  // What time_one() found of the oldest operation that is not settled yet.
   void settle(std::size_t i, double load, const Pace& pace) {
-    for (std::size_t which = 0; which < new_.front().size(); ++which) {
-      const sim::KernelSample& sample = new_.front()[which];
-      if (which == places_[i].size()) {
-        places_[i].push_back(samples_.size());
-        samples_.push_back(sample);
-        load_.push_back(load);
-        if (sampling_.paces) sampling_.paces->push_back(pace);
-      } else if (const std::size_t place = places_[i][which]; sample.median < samples_[place].median) {
-        samples_[place] = sample;
-        load_[place - first_] = load;
-        if (sampling_.paces) (*sampling_.paces)[place] = pace;
-      }
-    }
+    timed_[i].resize(new_.front().size());
+    for (std::size_t which = 0; which < new_.front().size(); ++which)
+      timed_[i][which].push_back({new_.front()[which], pace, load});
     new_.erase(new_.begin());
+  }
+
+  // The median of the undisturbed times; the least where all were disturbed.
+  void keep(std::vector<Timed> times) {
+    const auto time_of = [](const Timed& timed) { return timed.sample.median; };
+    const auto disturbed = std::partition(times.begin(), times.end(), is_undisturbed);
+    auto kept = times.begin() + (disturbed - times.begin() - 1) / 2;
+    if (disturbed == times.begin())
+      kept = std::ranges::min_element(times, {}, time_of);
+    else
+      std::ranges::nth_element(times.begin(), kept, disturbed, {}, time_of);
+    samples_.push_back(kept->sample);
+    load_ += kept->load;
+    if (sampling_.paces) sampling_.paces->push_back(kept->pace);
   }
 
   static double seconds_since(Clock::time_point then) {
@@ -126,11 +135,11 @@ class Sampler {
   const EventSink& sink_;
   const std::stop_token& stop_;
   std::vector<sim::KernelSample>& samples_;
-  const std::size_t first_;
-  const double load_before_;
-  std::vector<double> load_;                         // of each sample from first_ on
-  std::vector<std::vector<std::size_t>> places_;     // of each operation, in samples_
-  std::vector<std::vector<sim::KernelSample>> new_;  // timed in the window that is not over
+  double load_;  // summed over samples_
+  const Clock::time_point begin_ = Clock::now();
+  std::size_t done_ = 0, to_do_ = 0;                    // operations timed, in all passes
+  std::vector<std::vector<std::vector<Timed>>> timed_;  // of each operation, of each of its samples
+  std::vector<std::vector<sim::KernelSample>> new_;     // timed in the window that is not over
 };
 
 }  // namespace

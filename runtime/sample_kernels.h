@@ -17,10 +17,13 @@ inline constexpr double kDisturbance = 0.15;
 
 struct Sampling {
   sim::Bytes memory, rotation;  // the stopwatch's
-  // Of the CPU that kernels run on: where other programs want more of its cores than these leave, an
-  // operation or a run is timed a second time when all are through, and the shorter time counts. 0: kernels
-  // run elsewhere.
+  // Of the CPU that kernels run on: where other programs want more of its cores than these leave each time
+  // that an operation or a run is timed, it is timed once more when all are through, and the shortest time
+  // counts. 0: kernels run elsewhere.
   int threads = 0;
+  // Of sample_kernels(): how often all operations are timed, one pass after the other; the median counts. A
+  // neighbour slows whatever is timed within the same seconds, and one pass is over by then.
+  int passes = 1;
   std::string what;  // progress is told as
   // Looked at between operations where kernels run on a CPU, and what it was for each of calibration.samples.
   MachinePace* pace = nullptr;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kTemplate = 4 << 20;  // bytes of random numbers, repeated
 constexpr std::size_t kMostCopies = 16;
+// Of operands in memory, so that none is in a cache when it comes again.
 constexpr std::size_t kFewestRepetitions = 3;
 
 std::vector<std::byte> bytes_of(const void* data, std::size_t size) {
@@ -126,7 +127,7 @@ Timing Stopwatch::repeat_in_a_row(std::size_t runs, bool replayed) {
   }
   std::vector<double> samples;
   double sum = 0;
-  while (samples.size() < kFewestRepetitions || (samples.size() < length_.most && sum < length_.seconds)) {
+  while (samples.size() < length_.fewest || (samples.size() < length_.most && sum < length_.seconds)) {
     std::array<double, 2> stamps{};
     device_.record(0);
     if (replayed)
@@ -197,7 +198,7 @@ Timing Stopwatch::repeat(std::size_t most, std::size_t first) {
   const std::size_t in_a_row = runs_between_looks(first);
   std::vector<double> samples;
   double sum = 0;
-  while (samples.size() < std::min(most, kFewestRepetitions) ||
+  while (samples.size() < std::min(most, length_.fewest) ||
          (samples.size() < most && sum < length_.seconds)) {
     samples.push_back(run_once(first + samples.size(), in_a_row));
     sum += samples.back() * static_cast<double>(in_a_row);

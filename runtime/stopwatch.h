@@ -23,10 +23,11 @@ struct Timing {
   sim::Bytes working_set;  // of time_uncached(): what it went through before the same operands came again
 };
 
-// How long one operation may be timed, warm-up not counted, and how often.
+// How long one operation may be timed, warm-up not counted, and how often: `fewest` times however long it
+// takes.
 struct SampleLength {
   double seconds = 0.03;
-  std::size_t most = 30;
+  std::size_t most = 30, fewest = 3;
 };
 
 // What an operation is run with: a step of AdamW; of ranks that divide sequences or the vocabulary, the first

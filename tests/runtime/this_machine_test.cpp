@@ -370,6 +370,36 @@ TEST_CASE("A calibration's peak is what its fastest product reaches, whatever el
   CHECK(peak > 0);
 }
 
+TEST_CASE("Operations that are timed in several passes have one sample each, and progress counts each time") {
+  const auto device = runtime::make_cpu_device(1);
+  const std::vector<runtime::SingleOperation> both{
+      runtime::product(sim::OpKind::matmul, 64, 64, 64),
+      runtime::head(sim::OpKind::cross_entropy_statistics, 16, 256)};
+  constexpr sim::Bytes memory{std::int64_t{1} << 20};
+  runtime::Stopwatch stopwatch(*device, memory, memory, sim::DType::fp32, {.seconds = 1e-3, .fewest = 1});
+  sim::Calibration once = calibration(), thrice = calibration();
+  once.samples.clear();
+  thrice.samples.clear();
+  runtime::Sampling sampling{.memory = memory, .rotation = memory, .what = {}};
+  runtime::sample_kernels(both, stopwatch, sampling, {}, {}, once);
+  std::vector<std::int64_t> done;
+  sampling.passes = 3;
+  runtime::sample_kernels(
+      both, stopwatch, sampling,
+      [&](const sim::Event& event) {
+        const auto& progress = std::get<sim::ProgressEvent>(event);
+        done.push_back(progress.done);
+        CHECK(progress.of == 6);
+      },
+      {}, thrice);
+  CHECK(done == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
+  REQUIRE(thrice.samples.size() == once.samples.size());
+  for (std::size_t i = 0; i < once.samples.size(); ++i) {
+    CHECK(thrice.samples[i].kind == once.samples[i].kind);
+    CHECK(thrice.samples[i].working_set == once.samples[i].working_set);
+  }
+}
+
 TEST_CASE("The probe finds by how much a calibration is off, and predictions are off by that less") {
   const int threads = kernels::cpu::threads();
   const auto device = runtime::make_cpu_device(threads);

@@ -92,6 +92,15 @@ TEST_CASE("a product of one row is predicted from products of few rows, not from
   }
 }
 
+TEST_CASE("a sample that something disturbed does not decide alone of the shapes near it") {
+  Calibration c = calibrate([](std::int64_t, std::int64_t, std::int64_t) { return 1.5; });
+  for (KernelSample& s : c.samples)
+    if (s.rows == 64 && s.cols == 1024 && s.inner == 1024) s.median = s.median * 2;
+  const KernelSample near = kernel_shape(product(80, 1024, 1024), {}, product_work(80, 1024, 1024));
+  CHECK(calibrated_ratio(c, near)->ratio > 1.5);
+  CHECK(calibrated_ratio(c, near)->ratio < 1.5 * std::sqrt(2));
+}
+
 TEST_CASE("beyond the measured shapes the ratio at the edge is held") {
   const Calibration c = calibrate(skinny_or_not);
   const Work w = product_work(65536, 4096, 4096);
