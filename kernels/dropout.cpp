@@ -1,18 +1,11 @@
 #include "kernels/dropout.h"
 
+#include "kernels/counter_random.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 
 namespace kernels::cpu {
 namespace {
-
-// SplitMix64's output function (Steele, Lea, Flood 2014).
-KERNELS_INLINE std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 // By 24 random bits, as many as a float holds exactly.
 KERNELS_MULTIVERSION void drop(float* out, std::int8_t* mask, const float* inp, const float* bias,

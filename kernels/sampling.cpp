@@ -5,20 +5,13 @@
 #include <span>
 #include <vector>
 
+#include "kernels/counter_random.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
 #include "kernels/vectorize.h"
 
 namespace kernels::cpu {
 namespace {
-
-// SplitMix64's output function (Steele, Lea, Flood 2014): a bijection that leaves no visible structure.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 // Uniform in [0, 1), a function of its arguments alone.
 double uniform(std::uint64_t seed, std::int64_t step, std::int64_t row) {

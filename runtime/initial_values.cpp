@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
+#include <iterator>
 
+#include "kernels/counter_random.h"
 #include "kernels/rope.h"
 
 namespace runtime {
 namespace {
 
-constexpr double kStandardDeviation = 0.02;
+using kernels::cpu::finalise;
 
-// SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
-std::uint64_t mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
+constexpr double kStandardDeviation = 0.02;
 
 // FNV-1a.
 std::uint64_t hash(std::string_view text) {
@@ -25,25 +21,9 @@ std::uint64_t hash(std::string_view text) {
   return h;
 }
 
-// Uniform in (0, 1]: the logarithm below must not see 0.
+// Uniform in (0, 1]: a logarithm must not see 0.
 double uniform(std::uint32_t bits) {
   return (static_cast<double>(bits) + 1) * 0x1p-32;
-}
-
-// Box-Muller: a pair of normal values from one 64-bit number of the counter-based stream `key`.
-void fill_normal(std::uint64_t key, double standard_deviation, std::span<float> out) {
-  constexpr std::uint64_t kGamma = 0x9e3779b97f4a7c15ull;  // SplitMix64's increment
-  const std::int64_t pairs = static_cast<std::int64_t>(out.size() + 1) / 2;
-#pragma omp parallel for schedule(static)
-  for (std::int64_t pair = 0; pair < pairs; ++pair) {
-    const std::uint64_t bits = mix(key + (static_cast<std::uint64_t>(pair) + 1) * kGamma);
-    const double radius =
-        standard_deviation * std::sqrt(-2 * std::log(uniform(static_cast<std::uint32_t>(bits >> 32))));
-    const double angle = 2 * std::numbers::pi * uniform(static_cast<std::uint32_t>(bits));
-    const auto first = static_cast<std::size_t>(2 * pair);
-    out[first] = static_cast<float>(radius * std::cos(angle));
-    if (first + 1 < out.size()) out[first + 1] = static_cast<float>(radius * std::sin(angle));
-  }
 }
 
 // Of the model's layers and of those of multi-token prediction.
@@ -61,7 +41,7 @@ bool writes_residual_stream(std::string_view buffer_name) {
 void fill_heads(std::uint64_t key, std::span<float> out) {
   const std::size_t heads = out.size() / 3;
   for (std::size_t h = 0; h < heads; ++h) {
-    const std::uint64_t bits = mix(key + h);
+    const std::uint64_t bits = finalise(key + h);
     const double step = 0.001 * std::pow(100.0, uniform(static_cast<std::uint32_t>(bits >> 32)));
     out[h] = static_cast<float>(step + std::log(-std::expm1(-step)));  // softplus of it is the step
     out[heads + h] = static_cast<float>(std::log(1 + 15 * uniform(static_cast<std::uint32_t>(bits))));
@@ -73,26 +53,25 @@ void fill_heads(std::uint64_t key, std::span<float> out) {
 
 void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_view buffer_name,
                     std::int32_t layer, std::span<float> out) {
+  const std::uint64_t key = finalise(finalise(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer);
+  const auto draw_normal = [&](double deviation) {
+    kernels::cpu::fill_normal(out.data(), std::ssize(out), finalise(key + 1), deviation);
+  };
   // The second of an adapter's two factors begins at 0, so that it begins by changing nothing (Hu et al.
   // 2021).
-  if (buffer_name.ends_with(".bias") || buffer_name.ends_with("_adapter_up.weight")) {
+  if (buffer_name.ends_with(".bias") || buffer_name.ends_with("_adapter_up.weight"))
     std::fill(out.begin(), out.end(), 0.0f);
-  } else if (buffer_name.ends_with("norm.weight")) {
+  else if (buffer_name.ends_with("norm.weight"))
     std::fill(out.begin(), out.end(), 1.0f);
-  } else if (buffer_name == "layer.state_space.heads") {
-    fill_heads(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer), out);
-  } else if (buffer_name == "layer.state_space.conv.weight") {
+  else if (buffer_name == "layer.state_space.heads")
+    fill_heads(key, out);
+  else if (buffer_name == "layer.state_space.conv.weight")
     // As wide as torch.nn.Conv1d's, uniform up to 1 / sqrt(taps).
-    const double deviation = 1 / std::sqrt(3 * static_cast<double>(model.state_space.conv_kernel));
-    fill_normal(mix(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer) + 1), deviation,
-                out);
-  } else {
-    const double scale = writes_residual_stream(buffer_name)
-                             ? 1 / std::sqrt(2.0 * static_cast<double>(model.num_hidden_layers))
-                             : 1.0;
-    const std::uint64_t key = mix(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer) + 1);
-    fill_normal(key, kStandardDeviation * scale, out);
-  }
+    draw_normal(1 / std::sqrt(3 * static_cast<double>(model.state_space.conv_kernel)));
+  else
+    draw_normal(kStandardDeviation * (writes_residual_stream(buffer_name)
+                                          ? 1 / std::sqrt(2.0 * static_cast<double>(model.num_hidden_layers))
+                                          : 1.0));
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "kernels/counter_random.h"
 #include "runtime/error.h"
 #include "runtime/formats/excerpt.h"
 #include "runtime/formats/float_formats.h"
@@ -16,6 +17,7 @@ namespace runtime {
 namespace {
 
 namespace fs = std::filesystem;
+using kernels::cpu::mix;
 
 bool is_text(std::string_view content) {
   return content.find('\0') == std::string_view::npos && is_valid_utf8(content);
@@ -69,14 +71,6 @@ void widen_tokens(const std::byte* from, std::span<std::int32_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = static_cast<std::int32_t>(load_unaligned<Token>(from + i * sizeof(Token)));
   }
-}
-
-// A well-mixed 64-bit hash (the finaliser of SplitMix64; Steele, Lea and Flood 2014).
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
 }
 
 // The place of `value` in a permutation of [0, count) that `key` names: a four-round Feistel network on the
