@@ -12,11 +12,6 @@ namespace {
 // Elementary functions in double, free of branches, so that their loop vectorises. Both are within 1e-15 of
 // the exact value: what follows of it in fp32 is what libm's functions give.
 
-// Of a number below 2^52: its bits are the significand's low ones where the exponent is 52.
-KERNELS_INLINE double to_double(std::uint64_t n) {
-  return std::bit_cast<double>(n | 0x4330000000000000u) - 0x1p52;
-}
-
 // Of x > 0 and normal: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m - 1) / (m + 1)) by its
 // series, whose 12th term is below 1e-17.
 KERNELS_INLINE double natural_logarithm(double x) {
@@ -72,11 +67,6 @@ KERNELS_INLINE SineAndCosine of_turns(double turns) {
     return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) ^ ((which & 2) << 62));
   };
   return {with_sign(sine, quarter), with_sign(cosine, quarter + 1)};
-}
-
-// In (0, 1]: the logarithm must not see 0.
-KERNELS_INLINE double uniform(std::uint64_t bits32) {
-  return (to_double(bits32) + 1) * 0x1p-32;
 }
 
 struct NormalPair {

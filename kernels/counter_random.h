@@ -1,5 +1,6 @@
 // Random numbers by counting: each a function of what it is for, not of an order or of threads.
 #pragma once
+#include <bit>
 #include <cstdint>
 
 #include "kernels/vectorize.h"
@@ -17,6 +18,16 @@ KERNELS_INLINE std::uint64_t finalise(std::uint64_t z) {
 // The number that follows a state.
 KERNELS_INLINE std::uint64_t mix(std::uint64_t state) {
   return finalise(state + kGamma);
+}
+
+// Of a number below 2^52, without a branch or an instruction that not all vectors have: its bits are the low
+// ones of a significand whose exponent is 52.
+KERNELS_INLINE double to_double(std::uint64_t n) {
+  return std::bit_cast<double>(n | 0x4330000000000000u) - 0x1p52;
+}
+// Of 32 bits: uniform in (0, 1]. A logarithm must not see 0.
+KERNELS_INLINE double uniform(std::uint64_t bits32) {
+  return (to_double(bits32) + 1) * 0x1p-32;
 }
 
 // out (count): normal values with that standard deviation, the first of the stream `key`. A pair from each

@@ -11,6 +11,7 @@ namespace runtime {
 namespace {
 
 using kernels::cpu::finalise;
+using kernels::cpu::uniform;
 
 constexpr double kStandardDeviation = 0.02;
 
@@ -19,11 +20,6 @@ std::uint64_t hash(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return h;
-}
-
-// Uniform in (0, 1]: a logarithm must not see 0.
-double uniform(std::uint32_t bits) {
-  return (static_cast<double>(bits) + 1) * 0x1p-32;
 }
 
 // Of the model's layers and of those of multi-token prediction.
@@ -42,9 +38,9 @@ void fill_heads(std::uint64_t key, std::span<float> out) {
   const std::size_t heads = out.size() / 3;
   for (std::size_t h = 0; h < heads; ++h) {
     const std::uint64_t bits = finalise(key + h);
-    const double step = 0.001 * std::pow(100.0, uniform(static_cast<std::uint32_t>(bits >> 32)));
+    const double step = 0.001 * std::pow(100.0, uniform(bits >> 32));
     out[h] = static_cast<float>(step + std::log(-std::expm1(-step)));  // softplus of it is the step
-    out[heads + h] = static_cast<float>(std::log(1 + 15 * uniform(static_cast<std::uint32_t>(bits))));
+    out[heads + h] = static_cast<float>(std::log(1 + 15 * uniform(bits & 0xffffffffu)));
     out[2 * heads + h] = 1;
   }
 }

@@ -80,9 +80,9 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};
       ShortRun as = like;
       as.steps = repetitions_for(seconds, one.predicted, kFewestSteps);
+      as.generations = repetitions_for(seconds, one.predicted, kFewestGenerations);
       as.slowdown = now.slowdown;
       probe.begin();
-      as.generations = repetitions_for(seconds, one.predicted, kFewestGenerations);
       one.measured = short_run(scenario, as, probing, stop);
       const sim::Slowdown after = of_first(probe.look(), among);
       now.slowdown = one.measured.source.slowdown = of_first(probe.median(), among);

@@ -18,6 +18,10 @@ constexpr double kComputeBoundIntensity = 64;
 // Long enough for ticks of 10 ms on every core to tell a load of a tenth of a core.
 constexpr double kWindowSeconds = 0.3;
 
+bool is_undisturbed(const TimedSample& timed) {
+  return timed.load <= kDisturbance;
+}
+
 class Sampler {
  public:
   Sampler(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch, const Sampling& sampling,
@@ -42,19 +46,12 @@ class Sampler {
     to_do_ += again.size();
     pass(again);
     for (const auto& of_operation : timed_)
-      for (const std::vector<Timed>& times : of_operation) keep(times);
+      for (const std::vector<TimedSample>& times : of_operation) keep(typical(times));
   }
 
   double mean_load() const { return samples_.empty() ? 0 : load_ / static_cast<double>(samples_.size()); }
 
  private:
-  struct Timed {
-    sim::KernelSample sample;
-    Pace pace;        // that the machine had then
-    double load = 0;  // cores that others took
-  };
-  static bool is_undisturbed(const Timed& timed) { return timed.load <= kDisturbance; }
-
   void pass(const std::vector<std::size_t>& turn) {
     OtherLoad others;
     Pace before = sampling_.pace ? sampling_.pace->look() : Pace{};
@@ -82,7 +79,6 @@ class Sampler {
     for (; window_began < done; ++window_began) settle(turn[window_began], 0, before);  // stopped in a window
   }
 
-  // Into new_[i], until it is known how busy the machine was.
   void time_one(std::size_t i) {
     const SingleOperation& single = operations_[i];
     const sim::Work work = single.work();
@@ -96,33 +92,26 @@ class Sampler {
     // Where one run alone goes through more than caches hold, there is no other working set to time.
     const bool both = work.flops / work.memory() < kComputeBoundIntensity &&
                       Stopwatch::uncached_memory(single) <= sampling_.memory;
-    std::vector<sim::KernelSample>& timed = new_.emplace_back();
+    std::vector<std::vector<TimedSample>>& timed = timed_[i];
+    timed.resize(both ? 2 : 1);
     Timing cached = stopwatch_.time_cached(single);
     if (both) cached.working_set = sampling_.rotation;
-    timed.push_back(sample_of(cached));
-    if (both) timed.push_back(sample_of(stopwatch_.time_uncached(single)));
+    timed[0].push_back({.sample = sample_of(cached), .pace = {}});
+    if (both) timed[1].push_back({.sample = sample_of(stopwatch_.time_uncached(single)), .pace = {}});
   }
 
-  // What time_one() found of the oldest operation that is not settled yet.
+  // How the machine was when an operation was timed last.
   void settle(std::size_t i, double load, const Pace& pace) {
-    timed_[i].resize(new_.front().size());
-    for (std::size_t which = 0; which < new_.front().size(); ++which)
-      timed_[i][which].push_back({new_.front()[which], pace, load});
-    new_.erase(new_.begin());
+    for (std::vector<TimedSample>& times : timed_[i]) {
+      times.back().load = load;
+      times.back().pace = pace;
+    }
   }
 
-  // The median of the undisturbed times; the least where all were disturbed.
-  void keep(std::vector<Timed> times) {
-    const auto time_of = [](const Timed& timed) { return timed.sample.median; };
-    const auto disturbed = std::partition(times.begin(), times.end(), is_undisturbed);
-    auto kept = times.begin() + (disturbed - times.begin() - 1) / 2;
-    if (disturbed == times.begin())
-      kept = std::ranges::min_element(times, {}, time_of);
-    else
-      std::ranges::nth_element(times.begin(), kept, disturbed, {}, time_of);
-    samples_.push_back(kept->sample);
-    load_ += kept->load;
-    if (sampling_.paces) sampling_.paces->push_back(kept->pace);
+  void keep(const TimedSample& timed) {
+    samples_.push_back(timed.sample);
+    load_ += timed.load;
+    if (sampling_.paces) sampling_.paces->push_back(timed.pace);
   }
 
   static double seconds_since(Clock::time_point then) {
@@ -137,12 +126,20 @@ class Sampler {
   std::vector<sim::KernelSample>& samples_;
   double load_;  // summed over samples_
   const Clock::time_point begin_ = Clock::now();
-  std::size_t done_ = 0, to_do_ = 0;                    // operations timed, in all passes
-  std::vector<std::vector<std::vector<Timed>>> timed_;  // of each operation, of each of its samples
-  std::vector<std::vector<sim::KernelSample>> new_;     // timed in the window that is not over
+  std::size_t done_ = 0, to_do_ = 0;                          // operations timed, in all passes
+  std::vector<std::vector<std::vector<TimedSample>>> timed_;  // of each operation, of each of its samples
 };
 
 }  // namespace
+
+TimedSample typical(std::vector<TimedSample> times) {
+  const auto time_of = [](const TimedSample& timed) { return timed.sample.median; };
+  const auto disturbed = std::partition(times.begin(), times.end(), is_undisturbed);
+  if (disturbed == times.begin()) return *std::ranges::min_element(times, {}, time_of);
+  const auto middle = times.begin() + (disturbed - times.begin() - 1) / 2;
+  std::ranges::nth_element(times.begin(), middle, disturbed, {}, time_of);
+  return *middle;
+}
 
 double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,
                       const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,

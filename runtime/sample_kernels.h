@@ -18,10 +18,10 @@ inline constexpr double kDisturbance = 0.15;
 struct Sampling {
   sim::Bytes memory, rotation;  // the stopwatch's
   // Of the CPU that kernels run on: where other programs want more of its cores than these leave each time
-  // that an operation or a run is timed, it is timed once more when all are through, and the shortest time
-  // counts. 0: kernels run elsewhere.
+  // that an operation or a run is timed, it is timed once more when all are through. 0: kernels run
+  // elsewhere.
   int threads = 0;
-  // Of sample_kernels(): how often all operations are timed, one pass after the other; the median counts. A
+  // Of sample_kernels(): how often all operations are timed, one pass after the other. A
   // neighbour slows whatever is timed within the same seconds, and one pass is over by then.
   int passes = 1;
   std::string what;  // progress is told as
@@ -29,6 +29,15 @@ struct Sampling {
   MachinePace* pace = nullptr;
   std::vector<Pace>* paces = nullptr;
 };
+
+struct TimedSample {
+  sim::KernelSample sample;
+  Pace pace;        // that the machine had then
+  double load = 0;  // cores that others took from ours
+};
+// Of one that was timed several times, at least once: the median of the times that others did not disturb,
+// the shortest where they disturbed all.
+TimedSample typical(std::vector<TimedSample> times);
 
 // Appends to calibration.samples, and sets cores_used_by_others to the mean over what was sampled so far.
 // Ends early with what there is on a stop request. Returns the best rate of arithmetic seen, of a product, in

@@ -125,11 +125,6 @@ std::map<std::size_t, sim::KernelSample> samples_by_row(const sim::Report& measu
   return samples;
 }
 
-struct PacedSample {
-  sim::KernelSample sample;
-  Pace pace;  // that the machine had then
-};
-
 // Runs once each, and those that were disturbed once more.
 class RunSampler {
  public:
@@ -144,8 +139,9 @@ class RunSampler {
         last_level_cache_(last_level_cache),
         found_(scenarios.size()) {}
 
-  // Of each run, by row.
-  const std::vector<std::map<std::size_t, PacedSample>>& run() {
+  // Of each run, by row, each time that it ran.
+  using Found = std::vector<std::map<std::size_t, std::vector<TimedSample>>>;
+  const Found& run() {
     std::vector<std::size_t> all(scenarios_.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
     pass(pass(all));
@@ -170,7 +166,7 @@ class RunSampler {
     return disturbed;
   }
 
-  // Whether others left it the processor. Of a run that has samples the shorter times count.
+  // Whether others left it the processor.
   bool run_one(std::size_t i) {
     const sim::Scenario& scenario = scenarios_[i];
     const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
@@ -181,14 +177,11 @@ class RunSampler {
         short_run(scenario, {.steps = kSteps, .generations = kGenerations, .slowdown = {}, .device = device_},
                   {}, stop_);
     if (stop_.stop_requested()) return true;
-    const Pace after = sampling_.pace ? sampling_.pace->look() : Pace{};
-    for (const auto& [row, sample] : samples_by_row(measured, working_set)) {
-      const auto [place, is_new] = found_[i].try_emplace(row, PacedSample{sample, between(before, after)});
-      if (!is_new && sample.median < place->second.sample.median)
-        place->second = {sample, between(before, after)};
-    }
-    const double missed = sampling_.threads > 0 ? others.look(sampling_.threads).missed : 0;
-    return missed <= kDisturbance;
+    const Pace pace = between(before, sampling_.pace ? sampling_.pace->look() : Pace{});
+    const double load = sampling_.threads > 0 ? others.look(sampling_.threads).missed : 0;
+    for (const auto& [row, sample] : samples_by_row(measured, working_set))
+      found_[i][row].push_back({sample, pace, load});
+    return load <= kDisturbance;
   }
 
   const std::vector<sim::Scenario>& scenarios_;
@@ -197,7 +190,7 @@ class RunSampler {
   const EventSink& sink_;
   const std::stop_token& stop_;
   const sim::Bytes last_level_cache_;
-  std::vector<std::map<std::size_t, PacedSample>> found_;
+  Found found_;
 };
 
 }  // namespace
@@ -214,8 +207,9 @@ void sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice
   std::set<What> known;
   for (const sim::KernelSample& sample : calibration.samples) known.insert(what(sample));
   RunSampler sampler(scenarios, device, sampling, sink, stop, calibration.hardware.last_level_cache);
-  for (const std::map<std::size_t, PacedSample>& of_run : sampler.run())
-    for (const auto& [row, found] : of_run) {
+  for (const auto& of_run : sampler.run())
+    for (const auto& [row, times] : of_run) {
+      const TimedSample found = typical(times);
       if (known.count(what(found.sample)) > 0) continue;
       calibration.samples.push_back(found.sample);
       if (sampling.paces) sampling.paces->push_back(found.pace);

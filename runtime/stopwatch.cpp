@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kTemplate = 4 << 20;  // bytes of random numbers, repeated
 constexpr std::size_t kMostCopies = 16;
-// Of operands in memory, so that none is in a cache when it comes again.
-constexpr std::size_t kFewestRepetitions = 3;
+// Of operands, so that none is in a cache when it comes again.
+constexpr std::size_t kFewestCopies = 3;
 
 std::vector<std::byte> bytes_of(const void* data, std::size_t size) {
   const auto* const first = static_cast<const std::byte*>(data);
@@ -70,7 +70,7 @@ Stopwatch::Stopwatch(Device& device, sim::Bytes memory, sim::Bytes rotation, sim
 }
 
 sim::Bytes Stopwatch::uncached_memory(const SingleOperation& single) {
-  return operands_size(single) * static_cast<std::int64_t>(kFewestRepetitions + 1);
+  return operands_size(single) * static_cast<std::int64_t>(kFewestCopies + 1);
 }
 
 Timing Stopwatch::time_cached(const SingleOperation& single) {
@@ -87,7 +87,7 @@ Timing Stopwatch::time_uncached(const SingleOperation& single) {
   if (device_.can_replay()) {
     bind(single, {}, arena_.size(), kMostReplayed, false);
     constexpr double kReplay = 0.01;
-    const std::size_t runs = std::min(runs_of(kReplay, kFewestRepetitions + 1), bound_.size());
+    const std::size_t runs = std::min(runs_of(kReplay, kFewestCopies + 1), bound_.size());
     Timing timing = repeat_in_a_row(runs, true);
     timing.working_set = operands_size(single) * static_cast<std::int64_t>(runs);
     return timing;

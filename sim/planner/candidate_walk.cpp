@@ -14,6 +14,15 @@
 #include "sim/planner/step_estimator.h"
 
 namespace sim {
+
+std::string_view said_twice(const SearchSpace& space, const Strategy& t) {
+  const auto tries_0 = [](const std::vector<int>& values) { return std::ranges::count(values, 0) > 0; };
+  if (t.expert_tensor_parallel == t.tensor_parallel && tries_0(space.expert_tensor_parallel))
+    return "strategy.expert_tensor_parallel";
+  if (t.shard_group == data_ranks(t) && tries_0(space.shard_group)) return "strategy.shard_group";
+  return {};
+}
+
 namespace {
 
 std::int64_t count(const auto& values) {
@@ -56,26 +65,9 @@ std::vector<StateChoice> state_choices(const SearchSpace& space) {
 
 // Empty: no problem.
 using Refusal = std::string;
-Refusal refusal(const Scenario& s) {
+Refusal refusal(const SearchSpace& space, const Scenario& s) {
   const std::vector<Problem> problems = validate(s);
-  return problems.empty() ? Refusal{} : problems.front().field;
-}
-
-}  // namespace
-
-std::string_view said_twice(const SearchSpace& space, const Strategy& t) {
-  const auto tries_0 = [](const std::vector<int>& values) { return std::ranges::count(values, 0) > 0; };
-  if (t.expert_tensor_parallel == t.tensor_parallel && tries_0(space.expert_tensor_parallel))
-    return "strategy.expert_tensor_parallel";
-  if (t.shard_group == data_ranks(t) && tries_0(space.shard_group)) return "strategy.shard_group";
-  return {};
-}
-
-namespace {
-
-Refusal refusal_in(const SearchSpace& space, const Scenario& s) {
-  const Refusal why = refusal(s);
-  return why.empty() ? Refusal(said_twice(space, s.strategy)) : why;
+  return problems.empty() ? Refusal(said_twice(space, s.strategy)) : problems.front().field;
 }
 
 }  // namespace
@@ -192,7 +184,7 @@ class CandidateWalk::Layout {
       s.workload.micro_batch_size = 1;
       // A batch that any schedule can do something with.
       s.workload.global_batch_size = std::int64_t{4} * stages * std::max(1, found.data_parallel);
-      found.refusal = refusal_in(space_, s);
+      found.refusal = refusal(space_, s);
       if (!found.refusal.empty()) continue;
       found.states = reasons(s, kPlainSchedule);
       if (stages % 2 == 0)
@@ -209,7 +201,7 @@ class CandidateWalk::Layout {
       const auto [it, added] = known.try_emplace(choice.kind(), kNone);
       if (added) {
         choice.apply(s.strategy);
-        if (const Refusal why = refusal_in(space_, s); !why.empty()) it->second = collector_.reason(why);
+        if (const Refusal why = refusal(space_, s); !why.empty()) it->second = collector_.reason(why);
       }
       found.reason.push_back(it->second);
       if (it->second != kNone) ++found.choices[it->second];
@@ -240,7 +232,7 @@ class CandidateWalk::Layout {
     scenario_.workload.global_batch_size = global_batch_;
     const std::int64_t a_round = scenario_.workload.micro_batch_size * t.data_parallel;
     if (a_round > 0 && global_batch_ % a_round != 0) return refuse("workload.global_batch_size", first, each);
-    if (const Refusal why = refusal(scenario_); !why.empty()) return refuse(why, first, each);
+    if (const Refusal why = refusal(space_, scenario_); !why.empty()) return refuse(why, first, each);
 
     const std::vector<Refusal>& schedules = schedules_of(stages.stages, global_batch_ / a_round);
     std::map<BackwardParts, StepPasses> passes;  // schedules that split backward alike run the same
@@ -277,7 +269,7 @@ class CandidateWalk::Layout {
       for (const int chunks : space_.virtual_pipeline) {
         s.strategy.schedule = schedule;
         s.strategy.virtual_pipeline = chunks;
-        it->second.push_back(refusal(s));
+        it->second.push_back(refusal(space_, s));
       }
     return it->second;
   }

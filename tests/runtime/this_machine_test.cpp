@@ -370,6 +370,26 @@ TEST_CASE("A calibration's peak is what its fastest product reaches, whatever el
   CHECK(peak > 0);
 }
 
+TEST_CASE(
+    "What was timed several times counts by its undisturbed median, or by its least where all were "
+    "disturbed") {
+  const auto timed = [](double seconds, double load) {
+    runtime::TimedSample one{.sample = {}, .pace = {.arithmetic = seconds}, .load = load};
+    one.sample.median = {seconds};
+    return one;
+  };
+  const double busy = 2 * runtime::kDisturbance;
+  const auto counts = [](const std::vector<runtime::TimedSample>& times) {
+    const runtime::TimedSample found = runtime::typical(times);
+    CHECK(found.pace.arithmetic == found.sample.median.value);  // as the machine was then
+    return found.sample.median.value;
+  };
+  CHECK(counts({timed(9, 0), timed(1, busy), timed(5, 0), timed(7, 0)}) == 7);
+  CHECK(counts({timed(9, 0), timed(7, 0)}) == 7);
+  CHECK(counts({timed(3, busy), timed(4, 0)}) == 4);
+  CHECK(counts({timed(3, busy), timed(2, busy), timed(4, busy)}) == 2);
+}
+
 TEST_CASE("Operations that are timed in several passes have one sample each, and progress counts each time") {
   const auto device = runtime::make_cpu_device(1);
   const std::vector<runtime::SingleOperation> both{
