@@ -10,8 +10,11 @@
 #include <set>
 #include <sstream>
 
+#include "runtime/communicator.h"
+#include "runtime/generate.h"
 #include "sim/report/report.h"
 #include "tests/app/program.h"
+#include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
 using nlohmann::json;
@@ -98,6 +101,28 @@ TEST_CASE("a model that the GPU's memory does not hold is refused before it star
   CHECK(result.exit_code == 3);
   CHECK(result.err.find("the plan needs ") != std::string::npos);
   CHECK(result.err.find("NVIDIA H100, emulated has ") != std::string::npos);
+}
+
+TEST_CASE("with the weights in place on a GPU, where tokens are replayed, a generation's tokens are the same again") {
+  const Folder folder;
+  const Environment environment(folder);
+  sim::Scenario scenario = tests::generation(tests::small_llama(), 12, 2);
+  scenario.workload.dtype = sim::DType::bf16;
+  scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  runtime::GenerateSettings settings;
+  settings.prompt = {1, 2, 3, 5, 8};
+  settings.temperature = 1;
+  settings.ignore_eos = true;
+  settings.device.kind = runtime::DeviceChoice::Kind::cuda;
+  runtime::Communicator alone;
+  const std::vector<runtime::Generation> repeated =
+      runtime::generate_repeatedly(3, scenario, tests::drawn(scenario.model), settings, alone, {}, {});
+  REQUIRE(repeated.size() == 3);
+  for (const runtime::Generation& generation : repeated) {
+    CHECK(generation.tokens == repeated.front().tokens);
+    CHECK(generation.report.tokens.size() == 12);
+    CHECK(generation.report.message.empty());
+  }
 }
 
 TEST_CASE("the program generates on a GPU from a cache of blocks, in bf16 and fp8, in the bytes predicted") {
