@@ -63,9 +63,11 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
                        std::to_string(ranks) + " run");
     if (const std::vector<sim::Problem> problems = sim::validate(scenario); !problems.empty())
       throw DoesNotFit(problems.front().field + ": " + problems.front().message);
-    require_runnable(scenario, *make_cpu_device(0));
+    require_runnable(scenario, *open_device(like.device));
     runs = true;
-    MachineProbe probe(calibration);
+    // A GPU's pace is not looked at: it is its own, and its power cap holds it back in the calibration, too.
+    const bool on_cpu = like.device.kind == DeviceChoice::Kind::cpu;
+    MachineProbe probe(on_cpu ? calibration : sim::Calibration{});
     // Of several ranks the first alone hears of steps, and the others compute meanwhile.
     const EventSink probing = among ? sink : EventSink([&](const sim::Event& event) {
       if (sink) sink(event);
@@ -125,7 +127,7 @@ std::vector<JudgedTime> judged_times(const SeriesRun& run) {
                                  .measured = judged_time(run.measured)}};
   const sim::Seconds least = sim::step_time(run.measured) * kSmallestShare;
   for (const sim::ComparedRow& row : sim::compare(run.predicted, run.measured).rows)
-    if (row.a && row.b && row.b->duration > least)
+    if (row.a && row.b && row.a->count == row.b->count && row.b->duration > least)
       times.push_back({.what = JudgedThing::operation,
                        .operation = std::string(sim::name(row.phase)) + " " + row.title(),
                        .predicted = row.a->duration,

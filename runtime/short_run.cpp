@@ -9,15 +9,19 @@
 #include "runtime/error.h"
 #include "runtime/generate.h"
 #include "runtime/model_source.h"
+#include "sim/quantile.h"
 #include "sim/report/metrics.h"
 
 namespace runtime {
 
 sim::Seconds judged_time(const sim::Report& report) {
   const sim::Workload& workload = report.source.scenario.workload;
-  if (workload.task == sim::Task::generate && workload.kv_cache)
-    if (const auto token = sim::tpot(report)) return *token;
-  return sim::step_time(report);
+  if (workload.task != sim::Task::generate || !workload.kv_cache || report.tokens.size() < 2)
+    return sim::step_time(report);
+  std::vector<double> decoded;
+  for (std::size_t i = 1; i < report.tokens.size(); ++i)
+    decoded.push_back(report.tokens[i].duration.value);
+  return {sim::quantile(decoded, 0.5)};
 }
 
 sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const EventSink& sink,

@@ -25,7 +25,8 @@ struct ShortRun {
   Communicator* among = nullptr;  // where it is one of several ranks, each of which calls
 };
 
-// What a run is judged by: a training step, or a decoded token (without a KV cache, the whole generation).
+// What a run is judged by: a training step, or the median of the tokens behind the first (without a KV cache,
+// the whole generation). A GPU times the first few operation by operation, which takes longer, and then replays.
 sim::Seconds judged_time(const sim::Report& report);
 
 // Throws NoDevice and DoesNotFit as train() and generate() do.

@@ -11,7 +11,9 @@
 #include "app/cli/flags.h"
 #include "app/cli/interrupt.h"
 #include "app/cli/ranks.h"
+#include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
+#include "runtime/gpu_calibration.h"
 #include "runtime/measured_series.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
@@ -26,6 +28,7 @@ namespace {
 
 struct MeasureFlags {
   std::string name;  // of a preset, or a file; empty: list them
+  std::optional<std::string> device;
   double seconds = 1;
   std::string out;
   Format format = Format::text;
@@ -273,7 +276,7 @@ sim::SeriesSet read_series(const std::string& name) {
   }
 }
 
-// Of what a series' runs are made: one process with all cores, or a rank of several.
+// What a series runs on: all cores, a GPU, or a rank's share of the cores.
 struct Here {
   sim::Calibration calibration;
   runtime::DeviceChoice device{};
@@ -356,6 +359,15 @@ ExitCode measure_among(const MeasureFlags& flags, const sim::SeriesSet& set, int
   });
 }
 
+// What predictions of runs there rest on; measured first where there is nothing yet.
+sim::Calibration calibration_here(const runtime::DeviceChoice& device, const runtime::EventSink& sink,
+                                  const std::stop_token& stop) {
+  if (device.kind == runtime::DeviceChoice::Kind::cpu) return runtime::this_machine(sink, stop);
+  const sim::Hardware gpu = hardware_of_gpu(device.ordinal);
+  if (auto known = calibration_of_runs(gpu)) return *std::move(known);
+  return runtime::calibrate_this_gpu(device, gpu, sink, stop);
+}
+
 ExitCode measure(const MeasureFlags& flags) {
   if (flags.name.empty()) return list_series();
   const sim::SeriesSet set = read_series(flags.name);
@@ -368,9 +380,13 @@ ExitCode measure(const MeasureFlags& flags) {
   if (ranks > kMostRanks)
     throw UsageError(
         fmt::format("{}: its runs are of up to {} ranks, not {}", flags.name, kMostRanks, ranks));
+  const runtime::DeviceChoice device = device_of(flags.device);
+  if (ranks > 1 && device.kind == runtime::DeviceChoice::Kind::cuda)
+    throw UsageError(fmt::format("--device cuda: runs of {} are of {} ranks, which are measured on the CPU alone",
+                                 flags.name, ranks));
   if (ranks > 1) return measure_among(flags, set, ranks, interrupt);
   EventOutput events({.stream = flags.stream, .record = {}});
-  const Here here{.calibration = runtime::this_machine(events.sink(), interrupt.stop())};
+  const Here here{.calibration = calibration_here(device, events.sink(), interrupt.stop()), .device = device};
   if (interrupt.arrived()) return ExitCode::interrupted;
   return measure_points(flags, set, here, events, interrupt);
 }
@@ -383,8 +399,11 @@ void add_measure(CLI::App& program, Invocation& invocation) {
       "measure", describe("Run series of short trainings and generations here, each beside its prediction.",
                           {"ridgepoint measure", "ridgepoint measure complexity",
                            "ridgepoint measure configurations --format csv", "ridgepoint measure ranks",
+                           "ridgepoint measure gpu_configurations --device cuda",
                            "ridgepoint measure attention --seconds 3 --out attention_runs"}));
   command->add_option("SERIES", flags->name, "a preset's name or a file; without one they are listed");
+  command->add_option("--device", flags->device, "cpu (default), or cuda: the first GPU, cuda:1 the second")
+      ->type_name("cpu|cuda|cuda:N");
   command->add_option("--seconds", flags->seconds, "that a training is repeated for, at least five steps")
       ->capture_default_str();
   command->add_option("--out", flags->out, "folder for the reports of all runs")->type_name("DIR");

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -101,6 +102,29 @@ TEST_CASE("a model that the GPU's memory does not hold is refused before it star
   CHECK(result.exit_code == 3);
   CHECK(result.err.find("the plan needs ") != std::string::npos);
   CHECK(result.err.find("NVIDIA H100, emulated has ") != std::string::npos);
+}
+
+TEST_CASE("measure runs a series on a GPU beside its prediction, whose memory is equal to the byte") {
+  const Folder folder;
+  const Environment environment(folder);
+  const std::string file = folder.write("series.json", R"x({"title": "t", "source": "s", "series": [
+    {"name": "steps", "scenario": "train-tiny-llama-here", "set": {"workload.dtype": "bf16", "workload.seq_len": 8,
+     "workload.micro_batch_size": 1, "workload.global_batch_size": 1}},
+    {"name": "tokens", "scenario": {"model": "tiny-llama", "hardware": "h100-sxm", "implementation": "ridgepoint",
+     "workload": {"task": "generate", "dtype": "bf16", "prompt_length": 2, "max_new_tokens": 6}}},
+    {"name": "impossible", "scenario": "train-tiny-llama-here", "set": {"model.num_key_value_heads": 3}}]})x");
+  const Result result = program::run({"measure", file, "--device", "cuda", "--seconds", "1e-4", "--format",
+                                      "json", "--out", folder.path("runs")});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const json document = json::parse(result.out);
+  CHECK(document.at("ran") == 2);
+  CHECK(document.at("memory_equal") == 2);
+  CHECK(document.at("series").at(2).at("runs").at(0).contains("why_not"));
+  CHECK(json::parse(std::ifstream(folder.path("runs/002.measured.json"))).dump().find("H100") != std::string::npos);
+  const Result ranks = program::run({"measure", "ranks", "--device", "cuda"});
+  CHECK(ranks.exit_code == 2);
+  CHECK(ranks.err.find("on the CPU alone") != std::string::npos);
 }
 
 TEST_CASE("with the weights in place on a GPU, where tokens are replayed, a generation's tokens are the same again") {

@@ -89,16 +89,15 @@ std::string table_of_readme() {
 
 }  // namespace
 
-TEST_CASE("What a GPU's calibration runs has kernels for all operations, and fits an A100 of 40 GB",
-          "[plan]") {
-  const std::vector<sim::Scenario> scenarios =
-      runtime::gpu_calibrating_runs(sim::load_hardware_preset("a100-sxm-40gb"));
+namespace {
+
+void check_that_all_run(const std::vector<sim::Scenario>& scenarios, sim::Bytes within) {
   REQUIRE(!scenarios.empty());
   for (const sim::Scenario& scenario : scenarios) {
     CAPTURE(scenario.model.name, sim::name(scenario.workload.optimizer));
     CHECK(sim::validate(scenario).empty());
     const sim::Plan plan = sim::make_plan(scenario);
-    CHECK(sim::plan_memory(plan, 0, sim::Addresses::none).live_peak < sim::gib(36));
+    CHECK(sim::plan_memory(plan, 0, sim::Addresses::none).live_peak < within);
     for (const sim::Block& block : plan.blocks)
       for (const sim::Operation& op : block.operations) {
         CAPTURE(op.id);
@@ -110,6 +109,21 @@ TEST_CASE("What a GPU's calibration runs has kernels for all operations, and fit
         CHECK(runtime::has_kernel(op, types));
       }
   }
+}
+
+}  // namespace
+
+TEST_CASE("What a GPU's calibration runs has kernels for all operations, and fits an A100 of 40 GB",
+          "[plan]") {
+  check_that_all_run(runtime::gpu_calibrating_runs(sim::load_hardware_preset("a100-sxm-40gb")),
+                     sim::gib(36));
+}
+
+TEST_CASE("What predictions of a GPU are judged by has kernels for all operations, and fits an H100", "[plan]") {
+  std::vector<sim::Scenario> scenarios;
+  for (const sim::ScenarioSeries& series : sim::load_series_preset("gpu_configurations").series)
+    for (const sim::SeriesPoint& point : series.points) scenarios.push_back(point.scenario);
+  check_that_all_run(scenarios, sim::gib(74));
 }
 
 TEST_CASE("The README's table of kinds is what the registries of kernels and of calibrations say") {
