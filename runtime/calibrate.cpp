@@ -148,6 +148,15 @@ sim::Bytes largest_operands(const std::vector<SingleOperation>& operations) {
   return largest;
 }
 
+// What an operation takes longer behind one of another kind than behind its like: its code and its operands
+// come from further away.
+sim::Seconds change_of_kernels(Stopwatch& stopwatch, const std::vector<SingleOperation>& in_turn) {
+  double alone = 0;
+  for (const SingleOperation& single : in_turn) alone += stopwatch.time_cached(single).median;
+  const double together = stopwatch.time_in_turn(in_turn).median;
+  return {std::max(0.0, (together - alone) / static_cast<double>(in_turn.size()))};
+}
+
 // What plans of 124M to 8B parameters ask of a GPU. In bf16, as most of them compute: every kernel.
 std::vector<SingleOperation> operations_of_gpu() {
   std::vector<SingleOperation> all;
@@ -161,6 +170,12 @@ std::vector<SingleOperation> operations_of_gpu() {
       if (kind != OpKind::matmul && M < 1024) continue;
       for (const auto& [N, K] : kWeights) all.push_back(product(kind, M, N, K));
     }
+  constexpr std::pair<std::int64_t, std::int64_t> kStored[] = {
+      {2304, 768}, {3072, 2048}, {2048, 2048}, {16384, 2048}, {2048, 8192}, {28672, 4096}, {4096, 14336}};
+  for (const auto& [weights, group] :
+       {std::pair{sim::DType::int8, 0}, {sim::DType::fp8, 0}, {sim::DType::int4, 128}})
+    for (const std::int64_t M : {1, 16, 64})
+      for (const auto& [N, K] : kStored) all.push_back(product_of_stored(M, N, K, weights, group));
   for (const OpKind kind :
        {OpKind::layernorm, OpKind::layernorm_backward, OpKind::rmsnorm, OpKind::rmsnorm_backward})
     for (const std::int64_t R : {1, 64, 4096, 16384})
@@ -172,9 +187,10 @@ std::vector<SingleOperation> operations_of_gpu() {
   constexpr Heads kHeads[] = {{12, 12, 64}, {25, 25, 64}, {32, 8, 64}, {32, 8, 128}};
   for (const Heads& h : kHeads) {
     for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward}) {
-      constexpr std::int64_t kTokens = 16384;
-      for (const std::int64_t T : {1024, 2048, 4096, 16384})
-        all.push_back(attention(kind, kTokens / T, T, h));
+      // Few blocks leave some of the GPU without work.
+      for (const std::int64_t tokens : {4096, 16384})
+        for (const std::int64_t T : {1024, 2048, 4096, 16384})
+          if (T <= tokens) all.push_back(attention(kind, tokens / T, T, h));
     }
     for (const OpKind kind : {OpKind::attention_standard, OpKind::attention_standard_backward})
       for (const std::int64_t T : {1024, 2048}) all.push_back(attention(kind, 4096 / T, T, h));
@@ -203,8 +219,8 @@ std::vector<SingleOperation> operations_of_gpu() {
   return all;
 }
 
-// What is another kernel in another type, over fewer sizes: matrix products, attention in the types that have
-// kernels of their own for it, and what stands in a plan for that type's sake.
+// What is another kernel in another type, over fewer sizes: matrix products, attention, and what stands in a
+// plan for that type's sake.
 std::vector<SingleOperation> operations_of_gpu_in(sim::DType dtype) {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
@@ -221,9 +237,9 @@ std::vector<SingleOperation> operations_of_gpu_in(sim::DType dtype) {
           all.push_back(product(kind, M, N, K));
     }
   constexpr Heads kHeads[] = {{12, 12, 64}, {32, 8, 128}};
-  if (dtype == sim::DType::fp16 || dtype == sim::DType::fp32)
+  if (dtype != sim::DType::fp8)
     for (const Heads& h : kHeads) {
-      // In fp32 attention is a simple kernel, for checks.
+      // Where products are in fp32 or tf32, attention is a simple kernel in fp32, for checks.
       const std::int64_t tokens = dtype == sim::DType::fp16 ? 16384 : 1024;
       for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward})
         for (std::int64_t T = 1024; T <= tokens; T *= 4) all.push_back(attention(kind, tokens / T, T, h));
@@ -361,10 +377,15 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
 }
 
 GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::Hardware& hardware) {
-  GpuMeasurements what{.operations = {},
-                       .largest = product(OpKind::matmul, 16384, 28672, 4096),
-                       .load = {8},  // heat takes seconds
-                       .uncached = {4 * hardware.last_level_cache.value + (std::int64_t{1} << 30)}};
+  constexpr Heads kHeads{32, 8, 64};
+  GpuMeasurements what{
+      .operations = {},
+      .in_turn = {product(OpKind::matmul, 1, 3072, 2048),
+                  cached(OpKind::attention_cached, 1, 1, 1024, kHeads),
+                  product(OpKind::matmul, 1, 2048, 2048), elementwise(OpKind::gelu, 1, 8192)},
+      .largest = product(OpKind::matmul, 16384, 28672, 4096),
+      .load = {8},  // heat takes seconds
+      .uncached = {4 * hardware.last_level_cache.value + (std::int64_t{1} << 30)}};
   for (const sim::DType dtype : types) {
     if (!hardware.has_peak_for(dtype)) continue;  // there is nothing that samples could be related to
     auto& operations = what.operations[dtype];
@@ -372,6 +393,7 @@ GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::H
     for (SingleOperation& single : operations) single.computing_in(dtype);
   }
   what.largest.computing_in(sim::DType::bf16);
+  for (SingleOperation& single : what.in_turn) single.computing_in(sim::DType::bf16);
   return what;
 }
 
@@ -407,12 +429,14 @@ sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, co
   {
     Stopwatch stopwatch = stopwatch_for(sim::DType::bf16);
     calibration.launch = {stopwatch.time_cached(launch_operation().in(sim::DType::bf16)).median};
+    calibration.change = change_of_kernels(stopwatch, what.in_turn);
   }
   for (const auto& [dtype, operations] : what.operations) {
     if (stop.stop_requested()) break;
     Stopwatch stopwatch = stopwatch_for(dtype);
     const Sampling sampling{.memory = memory,
                             .rotation = rotation,
+                            .rest = 1,
                             .what = "measuring " + device.name() + " in " + std::string(sim::name(dtype))};
     sample_kernels(operations, stopwatch, sampling, sink, stop, calibration);
   }

@@ -13,7 +13,7 @@
 
 namespace runtime {
 
-// About 20 s on two cores, at most twice that where other programs disturb it. Each kernel runs through
+// Two to three minutes on two cores, longer where other programs disturb it. Each kernel runs through
 // Device::run, as the executor runs it, on operands that rotate through more memory than the upper caches
 // hold. Ends early, with what there is, on a stop request.
 // As one of several ranks on this machine, which all calibrate at once: with what only ranks run that divide
@@ -28,7 +28,8 @@ std::vector<SingleOperation> calibrated_operations();
 struct GpuMeasurements {
   // By the type that products compute in.
   std::map<sim::DType, std::vector<SingleOperation>> operations;
-  SingleOperation largest;  // that runs without a pause, for `load`
+  std::vector<SingleOperation> in_turn;  // neighbours in a token, for Calibration::change
+  SingleOperation largest;               // that runs without a pause, for `load`
   sim::Seconds load;
   sim::Bytes uncached;  // memory that no cache holds
   SampleLength sample{};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <numeric>
+#include <thread>
 
 #include "runtime/other_load.h"
 
@@ -14,6 +15,9 @@ using Clock = std::chrono::steady_clock;
 
 // Products with more arithmetic a byte than this take their time wherever the operands come from.
 constexpr double kComputeBoundIntensity = 64;
+
+// Of a rotation, half of the last cache: what goes through so many is found in none.
+constexpr std::int64_t kBeyondCaches = 4;
 
 // Long enough for ticks of 10 ms on every core to tell a load of a tenth of a core.
 constexpr double kWindowSeconds = 0.3;
@@ -84,7 +88,8 @@ class Sampler {
     const sim::Work work = single.work();
     const auto sample_of = [&](const Timing& timing) {
       sim::KernelSample sample =
-          sim::kernel_shape(single.operation(), single.bound_variables(), work, timing.working_set);
+          sim::kernel_shape(single.operation(), single.bound_variables(), work, timing.working_set,
+                            sim::narrow_weights(single.plan(), single.operation()));
       sample.median = {timing.median};
       sample.spread = timing.spread;
       return sample;
@@ -93,11 +98,22 @@ class Sampler {
     const bool both = work.flops / work.memory() < kComputeBoundIntensity &&
                       Stopwatch::uncached_memory(single) <= sampling_.memory;
     std::vector<std::vector<TimedSample>>& timed = timed_[i];
-    timed.resize(both ? 2 : 1);
+    const Clock::time_point begin = Clock::now();
     Timing cached = stopwatch_.time_cached(single);
     if (both) cached.working_set = sampling_.rotation;
+    timed.resize(std::max<std::size_t>(timed.size(), 1));
     timed[0].push_back({.sample = sample_of(cached), .pace = {}});
-    if (both) timed[1].push_back({.sample = sample_of(stopwatch_.time_uncached(single)), .pace = {}});
+    if (!both) {
+      std::this_thread::sleep_for((Clock::now() - begin) * sampling_.rest);
+      return;
+    }
+    // What is replayed goes through as many copies as are worth it. Samples of a kind are compared by what
+    // they went through: all that no cache holds counts as the same, and what caches do hold has been timed.
+    Timing uncached = stopwatch_.time_uncached(single);
+    if (uncached.working_set < std::min(sampling_.memory, sampling_.rotation * kBeyondCaches)) return;
+    uncached.working_set = sampling_.memory;
+    timed.resize(2);
+    timed[1].push_back({.sample = sample_of(uncached), .pace = {}});
   }
 
   // How the machine was when an operation was timed last.

@@ -24,6 +24,9 @@ struct Sampling {
   // Of sample_kernels(): how often all operations are timed, one pass after the other. A
   // neighbour slows whatever is timed within the same seconds, and one pass is over by then.
   int passes = 1;
+  // Where the device's power limit holds back whatever follows much arithmetic: a pause of so many times what
+  // such an operation took.
+  int rest = 0;
   std::string what;  // progress is told as
   // Looked at between operations where kernels run on a CPU, and what it was for each of calibration.samples.
   MachinePace* pace = nullptr;

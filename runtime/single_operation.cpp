@@ -29,6 +29,7 @@ std::vector<std::size_t> samples_of(const SingleOperation& single,
 
 SingleOperation& SingleOperation::computing_in(sim::DType dtype) {
   in(stored_type(dtype));
+  if (sim::is_attention(operation_.kind) && dtype == sim::DType::tf32) operation_.dtype = dtype;
   if (!sim::is_product(operation_.kind)) return *this;
   operation_.dtype = dtype;
   if (dtype != sim::DType::fp8) return *this;
@@ -61,6 +62,20 @@ SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_
     default:
       return single.add(Access::update, {N, K}).absent().add(Access::read, {M, N}).add(Access::read, {M, K});
   }
+}
+
+SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K, sim::DType weights,
+                                  std::int64_t group) {
+  const std::int64_t groups = group > 0 ? K / group : 1;
+  SingleOperation single(OpKind::matmul);
+  return single.variables(1, M, M)
+      .dims({.rows = M, .cols = N, .inner = K, .scale_groups = groups})
+      .add(Access::write, {M, N})
+      .add(Access::read, {M, K})
+      .add(Access::read, {N, K}, weights)
+      .absent()
+      .absent()
+      .add_f32(Access::read, {N, groups});
 }
 
 SingleOperation norm(OpKind kind, std::int64_t R, std::int64_t C) {

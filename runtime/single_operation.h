@@ -87,6 +87,10 @@ struct Heads {
 
 // The kinds by their shapes, as sim/plan/operation.h names dimensions: out (M, N), weight (N, K).
 SingleOperation product(sim::OpKind kind, std::int64_t M, std::int64_t N, std::int64_t K);
+// Of M rows with weights as decoding stores them, in 8 or 4 bits: one scale for each `group` columns of a
+// row, or, 0, for each row.
+SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K, sim::DType weights,
+                                  std::int64_t group);
 SingleOperation norm(sim::OpKind kind, std::int64_t R, std::int64_t C);
 SingleOperation elementwise(sim::OpKind kind, std::int64_t R, std::int64_t F);
 // out (R, C) = inp (R, C).

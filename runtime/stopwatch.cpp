@@ -106,6 +106,26 @@ Timing Stopwatch::time_in_a_row(const SingleOperation& single, std::size_t runs,
   return repeat_in_a_row(runs, replayed);
 }
 
+Timing Stopwatch::time_in_turn(std::span<const SingleOperation> turn) {
+  const sim::Bytes each{rotation_.value / std::ssize(turn)};
+  std::vector<std::vector<BoundOperand>> operands;  // which the bound operations refer to
+  std::vector<std::vector<BoundOperation>> bound;
+  for (std::size_t i = 0; i < turn.size(); ++i) {
+    bind(turn[i], {each.value * static_cast<std::int64_t>(i)}, each, kMostCopies, true);
+    operands.push_back(std::move(operands_));
+    bound.push_back(std::move(bound_));
+  }
+  bound_.clear();
+  constexpr std::size_t kRounds = kMostCopies;
+  for (std::size_t round = 0; round < kRounds; ++round)
+    for (const std::vector<BoundOperation>& of_one : bound) bound_.push_back(of_one[round % of_one.size()]);
+  Timing timing = repeat_in_a_row(bound_.size(), device_.can_replay());
+  for (double Timing::*time : {&Timing::median, &Timing::least, &Timing::mean})
+    timing.*time *= static_cast<double>(turn.size());
+  bound_.clear();
+  return timing;
+}
+
 std::size_t Stopwatch::runs_of(double seconds, std::size_t least) {
   run_once(0);  // code may still be compiled
   return static_cast<std::size_t>(

@@ -60,6 +60,10 @@ class Stopwatch {
   // and replayed (Device::can_replay). Operands rotate as in time_cached().
   Timing time_in_a_row(const SingleOperation& single, std::size_t runs, bool replayed);
 
+  // Seconds a round where these follow each other round after round, replayed where the device can. Operands
+  // of all rotate through as much as those of one do in time_cached().
+  Timing time_in_turn(std::span<const SingleOperation> turn);
+
   // Runs without a pause for that long: seconds of each, in batches that are looked at together.
   std::vector<double> time_for(const SingleOperation& single, double seconds, const std::stop_token& stop);
 

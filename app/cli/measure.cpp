@@ -382,8 +382,8 @@ ExitCode measure(const MeasureFlags& flags) {
         fmt::format("{}: its runs are of up to {} ranks, not {}", flags.name, kMostRanks, ranks));
   const runtime::DeviceChoice device = device_of(flags.device);
   if (ranks > 1 && device.kind == runtime::DeviceChoice::Kind::cuda)
-    throw UsageError(fmt::format("--device cuda: runs of {} are of {} ranks, which are measured on the CPU alone",
-                                 flags.name, ranks));
+    throw UsageError(fmt::format(
+        "--device cuda: runs of {} are of {} ranks, which are measured on the CPU alone", flags.name, ranks));
   if (ranks > 1) return measure_among(flags, set, ranks, interrupt);
   EventOutput events({.stream = flags.stream, .record = {}});
   const Here here{.calibration = calibration_here(device, events.sink(), interrupt.stop()), .device = device};

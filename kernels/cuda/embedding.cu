@@ -105,42 +105,98 @@ order_kernel(int* order, const int* places, const int* ranks, const std::int32_t
   if (token != kElsewhere) order[places[token] + ranks[row]] = row;
 }
 
-// A block a row and kThreads * Width columns of it: the block of a token's first row sums all rows of that
-// token, in their order, several of them being loaded at a time; those of its later rows have nothing to do.
-template <class G, class T, int Width>
-CUDA_KERNEL(kThreads)
-embedding_backward_kernel(G* dweight, const T* dout, const std::int32_t* tokens, const int* ranks,
-                          const int* totals, const int* places, const int* order, std::int64_t C,
-                          std::int64_t first, std::int64_t V) {
+// Rows of a token that one block sums. A text's most frequent token has a twentieth of all rows: they are
+// divided into pieces of so many, the last one longer, and the pieces' sums are added up in their order.
+constexpr int kPieceRows = 64;
+CUDA_DEVICE int pieces_of(int count) {
+  return count < 2 * kPieceRows ? 1 : count / kPieceRows;
+}
+
+// sum (Width) = columns c on of the rows row_at(begin), ..., row_at(end - 1) of x, several being loaded at a
+// time.
+template <class T, int Width, class RowAt>
+CUDA_DEVICE void sum_rows(float* sum, const T* x, const RowAt& row_at, int begin, int end, std::int64_t C,
+                          std::int64_t c) {
   constexpr int kOnTheirWay = sizeof(T) == 4 ? 4 : 8;  // as many as registers hold
-  const int row = block_index().x;
-  if (ranks[row] != 0) return;
-  const std::int64_t c = (static_cast<std::int64_t>(block_index().y) * block_size() + thread_index()) * Width;
-  const std::int64_t token = own_row(tokens[row], first, V);
-  if (c >= C || token == kElsewhere) return;
-  const int count = totals[row];
-  const int* const rows = order + places[token];
-  float sum[Width] = {};
-  for (int i = 0; i < count; i += kOnTheirWay) {
+  for (int w = 0; w < Width; ++w) sum[w] = 0;
+  for (int i = begin; i < end; i += kOnTheirWay) {
     // All loads first, of rows that are there: a condition around each would put it behind the one before.
     Pack<T, Width> packs[kOnTheirWay];
 #pragma unroll
     for (int k = 0; k < kOnTheirWay; ++k) {
-      const std::int64_t there = rows[i + k < count ? i + k : count - 1];
-      packs[k] = *reinterpret_cast<const Pack<T, Width>*>(dout + there * C + c);
+      const std::int64_t row = row_at(i + k < end ? i + k : end - 1);
+      packs[k] = *reinterpret_cast<const Pack<T, Width>*>(x + row * C + c);
     }
 #pragma unroll
     for (int k = 0; k < kOnTheirWay; ++k) {
-      if (i + k >= count) break;
+      if (i + k >= end) break;
 #pragma unroll
       for (int w = 0; w < Width; ++w) sum[w] += to_float(packs[k].values[w]);
     }
   }
+}
+
+template <int Width, class G>
+CUDA_DEVICE void add_to(G* at, const float* sum) {
   float total[Width];
-  load<Width>(total, dweight + token * C + c);
+  load<Width>(total, at);
 #pragma unroll
   for (int w = 0; w < Width; ++w) total[w] += sum[w];
-  store<Width>(dweight + token * C + c, total);
+  store<Width>(at, total);
+}
+
+// A block a row and kThreads * Width columns of it: that of a piece's first row sums the piece, the others
+// have nothing to do. A token of one piece is done then; pieces of several leave their sums in `sums`, in the
+// row that their place in `order` has over kPieceRows.
+template <class G, class T, int Width>
+CUDA_KERNEL(kThreads)
+embedding_backward_kernel(G* dweight, float* sums, const T* dout, const std::int32_t* tokens,
+                          const int* ranks, const int* totals, const int* places, const int* order,
+                          std::int64_t C, std::int64_t first, std::int64_t V) {
+  const int row = block_index().x, rank = ranks[row];
+  if (rank % kPieceRows != 0) return;
+  const int count = totals[row], pieces = pieces_of(count), piece = rank / kPieceRows;
+  const std::int64_t c = (static_cast<std::int64_t>(block_index().y) * block_size() + thread_index()) * Width;
+  const std::int64_t token = own_row(tokens[row], first, V);
+  if (piece >= pieces || c >= C || token == kElsewhere) return;
+  const int place = places[token];
+  const int* const rows = order + place;
+  float sum[Width];
+  sum_rows<T, Width>(
+      sum, dout, [rows](int i) { return rows[i]; }, rank, piece == pieces - 1 ? count : rank + kPieceRows, C,
+      c);
+  if (pieces == 1)
+    add_to<Width>(dweight + token * C + c, sum);
+  else
+    store<Width>(sums + (place + rank) / kPieceRows * C + c, sum);
+}
+
+// A block for kPieceRows places in `order`, and as many columns: at most one token of several pieces begins
+// there, whose pieces' sums are added to its gradient. Shared memory: an int.
+template <class G, int Width>
+CUDA_KERNEL(kThreads)
+embedding_pieces_kernel(G* dweight, const float* sums, const std::int32_t* tokens, const int* ranks,
+                        const int* totals, const int* order, const int* used, std::int64_t C,
+                        std::int64_t first) {
+  constexpr int kNone = -1;
+  int* const found = shared_memory<int>();
+  const int begin = block_index().x * kPieceRows,
+            end = begin + kPieceRows < *used ? begin + kPieceRows : *used;
+  if (thread_index() == 0) *found = kNone;
+  sync_block();
+  for (int place = begin + thread_index(); place < end; place += block_size()) {
+    const int row = order[place];
+    if (ranks[row] == 0 && pieces_of(totals[row]) > 1) *found = row;
+  }
+  sync_block();
+  const int row = *found;
+  const std::int64_t c = (static_cast<std::int64_t>(block_index().y) * block_size() + thread_index()) * Width;
+  if (row == kNone || c >= C) return;
+  float sum[Width];
+  const int slot = block_index().x;
+  sum_rows<float, Width>(
+      sum, sums, [](int i) { return i; }, slot, slot + pieces_of(totals[row]), C, c);
+  add_to<Width>(dweight + (tokens[row] - first) * C + c, sum);
 }
 
 // dposition_weight (T, C) += the sum over sequences.
@@ -206,6 +262,8 @@ void embedding_backward(const Context& context, Tensor dweight, Tensor dposition
   int *const ranks = arrays.next<int>(rows), *const totals = arrays.next<int>(rows),
              *const order = arrays.next<int>(rows), *const places = arrays.next<int>(s.V),
              *const used = arrays.next<int>(1);
+  const int slots = static_cast<int>(ceil_div(rows, kPieceRows));
+  float* const sums = arrays.next<float>(slots * s.C);
   start(context,
         {.grid = {static_cast<int>(ceil_div(rows, kRankRows)), 1, 1},
          .threads = kThreads,
@@ -218,11 +276,13 @@ void embedding_backward(const Context& context, Tensor dweight, Tensor dposition
     with_type(dout.type, [&]<class T>(T) {
       const auto launch = [&]<int Width>() {
         const int threads = threads_for(ceil_div(s.C, Width), kThreads);
-        start(context,
-              {.grid = {rows, static_cast<int>(ceil_div(s.C, static_cast<std::int64_t>(threads) * Width)), 1},
-               .threads = threads},
-              embedding_backward_kernel<G, T, Width>, dweight.as<G>(), dout.as<T>(), tokens, ranks, totals,
-              places, order, s.C, s.first, s.V);
+        const int across = static_cast<int>(ceil_div(s.C, static_cast<std::int64_t>(threads) * Width));
+        start(context, {.grid = {rows, across, 1}, .threads = threads},
+              embedding_backward_kernel<G, T, Width>, dweight.as<G>(), sums, dout.as<T>(), tokens, ranks,
+              totals, places, order, s.C, s.first, s.V);
+        start(context, {.grid = {slots, across, 1}, .threads = threads, .shared_bytes = sizeof(int)},
+              embedding_pieces_kernel<G, Width>, dweight.as<G>(), sums, tokens, ranks, totals, order, used,
+              s.C, s.first);
         if (dposition_weight)
           start(
               context,

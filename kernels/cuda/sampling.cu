@@ -350,17 +350,25 @@ sample_draw_from_part_kernel(Arguments a) {
   const Token best = best_of_parts(shared, a, row);
   const std::uint64_t total = block_total(shared, thread_index() < a.parts ? row.sums[thread_index()] : 0);
   const std::uint64_t wanted = drawn_below(total, a, a.first_row + r) + 1;
-  int part = 0;
-  std::uint64_t before = 0;
-  while (part < a.parts - 1 && before + row.sums[part] < wanted) before += row.sums[part++];
-  const std::int64_t begin = a.begin_of(part);
+  find_sum<kThreads>(shared, wanted,
+                     [&](int part) { return part < a.parts ? row.sums[part] : std::uint64_t{0}; });
+  const int part = static_cast<int>(shared.chosen);
+  std::uint64_t before = shared.before;
+  // Tokens of a part are in the order of ids: each thread has neighbours, whose sums say where the draw lies.
+  const std::int64_t begin = a.begin_of(part), count = a.begin_of(part + 1) - begin;
+  const std::int64_t first = begin + count * thread_index() / block_size(),
+                     end = begin + count * (thread_index() + 1) / block_size();
   const float* const logits = a.logits_of(r);
-  draw(
-      shared, a, r, a.begin_of(part + 1) - begin, wanted - before,
-      [&](std::int64_t i) {
-        return Token{logits[begin + i], static_cast<std::int32_t>(begin + i)};
-      },
-      best, 0);
+  std::uint64_t own = 0;
+  for (std::int64_t v = first; v < end; ++v) own += weight_of(logits[v], best.value, a.settings.temperature);
+  before += sum_before(shared, own);
+  if (before >= wanted || before + own < wanted) return;
+  for (std::int64_t v = first; v < end; ++v) {
+    before += weight_of(logits[v], best.value, a.settings.temperature);
+    if (before < wanted) continue;
+    a.tokens[a.first_row + r] = static_cast<std::int32_t>(v);
+    return;
+  }
 }
 
 CUDA_KERNEL(kThreads)

@@ -50,19 +50,20 @@ double along_line(const std::vector<Neighbour>& samples, double x) {
   return below->log_ratio + t * (above->log_ratio - below->log_ratio);
 }
 
-// Mean of the nearest eight, weighted by inverse squared distance. A sample is itself off by a tenth where
-// others share the machine, so that the very nearest does not decide alone: at kNoise it weighs half of what
-// it would at no distance.
-double among_nearest(std::vector<Neighbour>& samples) {
+// Mean of the nearest eight, weighted by inverse squared distance. On a CPU a sample is itself off by a
+// tenth, since others share the machine, so that the very nearest does not decide alone: at the square root
+// of kNoise it weighs half of what it would at no distance. A GPU is ours alone while it runs.
+constexpr double kNoise = 0.3;  // squared; a factor of 1.7 in one dimension
+constexpr double kNoiseOfGpu = 0.01;
+double among_nearest(std::vector<Neighbour>& samples, double noise) {
   constexpr std::size_t kNearest = 8;
-  constexpr double kNoise = 0.3;  // squared; a factor of 1.7 in one dimension
   const std::size_t n = std::min(kNearest, samples.size());
   std::partial_sort(
       samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(n), samples.end(),
       [](const Neighbour& a, const Neighbour& b) { return a.squared_distance < b.squared_distance; });
   double sum = 0, weights = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const double weight = 1 / (samples[i].squared_distance + kNoise);
+    const double weight = 1 / (samples[i].squared_distance + noise);
     sum += weight * samples[i].log_ratio;
     weights += weight;
   }
@@ -93,7 +94,9 @@ std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const Kern
   if (exact > 0) return CalibratedRatio{std::exp(exact_sum / exact), kind == shape.kind, exact_spread};
   if (others.empty()) return std::nullopt;
   const bool in_space = is_product(kind) || is_attention(kind);
-  return CalibratedRatio{std::exp(in_space ? among_nearest(others) : along_line(others, here[0])), false, 0};
+  const double noise = c.hardware.is_cpu ? kNoise : kNoiseOfGpu;
+  return CalibratedRatio{std::exp(in_space ? among_nearest(others, noise) : along_line(others, here[0])),
+                         false, 0};
 }
 
 // The measured working sets on both sides of one; the same twice beyond the outermost or where there is but

@@ -79,6 +79,7 @@ struct Calibration {
   std::string date;      // ISO 8601
   std::string software;  // kernels' version, BLAS
   Seconds launch;        // fixed cost of an operation
+  Seconds change;        // what an operation takes longer than its samples behind one of another kind
   // Cores that other programs kept busy while it was measured, in the mean; 0 also where that is not known.
   double cores_used_by_others = 0;
   std::vector<KernelSample> samples;

@@ -64,6 +64,8 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   c.hardware = hardware_from(object.object("hardware"), "");
   c.launch.value = object.number("launch_seconds");
   if (!(c.launch.value >= 0)) object.fail("launch_seconds", "must be 0 or more");
+  c.change.value = object.number("change_seconds", 0);
+  if (!(c.change.value >= 0)) object.fail("change_seconds", "must be 0 or more");
   c.cores_used_by_others = object.number("cores_used_by_others", 0);
   if (!(c.cores_used_by_others >= 0)) object.fail("cores_used_by_others", "must be 0 or more");
   c.residual = {object.number("residual_median"), object.number("residual_p90")};
@@ -109,6 +111,7 @@ std::string to_json(const Calibration& c) {
   json["software"] = c.software;
   json["hardware"] = json_of(c.hardware);
   json["launch_seconds"] = c.launch.value;
+  if (c.change.value > 0) json["change_seconds"] = c.change.value;
   if (c.cores_used_by_others > 0) json["cores_used_by_others"] = c.cores_used_by_others;
   json["residual_median"] = c.residual.median;
   json["residual_p90"] = c.residual.p90;

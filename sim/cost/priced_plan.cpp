@@ -144,6 +144,7 @@ void BlockPricer::price_operations(BlockId id, Phase phase, const Variables& var
     again.work.flops = again.work.flops * share;
     again.price = again.price * share;
   }
+  hold_clocks_back(plan_, block, priced, hardware_, calibration_);
   hide_behind_products(plan_, block, phase, priced, hardware_);
   hide_behind_paired_pass(plan_, block, priced, hardware_);
 }

@@ -186,12 +186,26 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
                      });
 }
 
+// Whether this program's kernels for GPUs run.
+bool on_own_gpu(const Plan& plan, const Hardware& hardware) {
+  return software(plan).runs_here && !hardware.is_cpu;
+}
+
+// What own kernels for GPUs move beside a product's factors and result: a residual that is added to the
+// result, rows that are summed to a bias's gradient. Its arithmetic does not hide them
+// (runtime/cuda/matmul.cu).
+Bytes beside_product(const Plan& plan, const Operation& op, const Variables& v) {
+  Bytes sum;
+  const auto add = [&](Role role) { sum += plan.buffer(operand(op, role))->bytes(bound_to(op, v)); };
+  if (has(op, Role::residual)) add(Role::residual);
+  if (has(op, Role::dbias) && has(op, Role::dout)) add(Role::dout);
+  return sum;
+}
+
 // What a pass writes that expands a stored weight for a product of many rows, as own kernels do; nothing for
 // others.
 Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v, const Hardware& hardware) {
-  if (!software(plan).runs_here || hardware.is_cpu || op.kind != OpKind::matmul ||
-      !has(op, Role::weight_scales))
-    return {};
+  if (!on_own_gpu(plan, hardware) || op.kind != OpKind::matmul || !has(op, Role::weight_scales)) return {};
   const std::int64_t stored_bits = bits(plan.buffer(operand(op, Role::weight))->dtype);
   if (op.dims.rows.value(v) <= rows_that_read_stored(stored_bits, op.dims.inner.value(v))) return {};
   return {op.dims.cols.value(v) * op.dims.inner.value(v) * bits(op.dtype) / 8};
@@ -208,8 +222,14 @@ std::span<const CollectiveCurve> curves_of(const Calibration* calibration) {
 // to.
 constexpr double kFullLoad = 0.80;
 
+// Whether prices are those of samples that were timed one by one, each on a GPU that had rested.
+bool timed_here(const Calibration* calibration) {
+  return calibration && !calibration->hardware.is_cpu && !calibration->samples.empty();
+}
+
 // How much longer a kernel takes at the clock that the power limit leaves it: the full drop where tensor
-// cores are as busy as they can be, none where they idle.
+// cores are as busy as they can be, none where they idle. Of tables, whose kernels were timed without a
+// pause.
 double slower_under_load(const PricedOperation& alone, DType dtype, const Hardware& hardware) {
   const double busy = alone.work.flops.value / (hardware.peak_for(dtype).value * alone.price.seconds.value);
   return 1 + (1 / hardware.sustained_clock - 1) * std::min(1.0, busy / kFullLoad);
@@ -375,10 +395,14 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     priced.price =
         price_of(own, part(1.0 / ranks)) + price_of(others, part((ranks - 1.0) / ranks / pieces)) * pieces;
   } else {
+    const bool own_product = on_own_gpu(plan, hardware) && is_product(op.kind);
     Work moved = priced.work;
-    moved.written += for_neighbours;
+    if (!own_product) moved.written += for_neighbours;
     priced.price = price_of(op, moved);
-    if (for_neighbours.value > 0)
+    if (own_product)
+      priced.price = priced.price + (for_neighbours + beside_product(plan, op, v)) /
+                                        (hardware.memory_bandwidth * kMemoryEfficiency);
+    else if (for_neighbours.value > 0)
       priced.price = at_least(priced.price, moved.memory() / (hardware.memory_bandwidth * kMemoryEfficiency));
   }
   if (at_limits) {
@@ -411,16 +435,35 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     priced.price = priced.price * times;
   } else {
     priced.price = priced.price * (software(plan).kernels.slower * times);
-    if (plan.scenario.workload.task == Task::train)
+    if (plan.scenario.workload.task == Task::train && !timed_here(calibration))
       priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
   }
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
+  if (calibration) priced.price = priced.price + calibration->change;
   if (const double bytes = accumulation_bytes(plan, op, v) + side_bytes(plan, op, v); bytes > 0) {
     priced.price = priced.price + Seconds{bytes / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
     priced.work.read += scaled({1}, bytes);
   }
   return priced;
+}
+
+void hold_clocks_back(const Plan& plan, const Block& block, std::vector<PricedOperation>& operations,
+                      const Hardware& hardware, const Calibration* calibration) {
+  if (plan.scenario.workload.task != Task::train || !timed_here(calibration)) return;
+  double busy = 0, all = 0;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const Operation& op = block.operations[i];
+    if (is_collective(op.kind)) continue;
+    all += operations[i].price.seconds.value;
+    if (info(op.kind).arithmetic.tensor_cores)
+      busy += operations[i].work.flops.value / hardware.peak_for(op.dtype).value;
+  }
+  if (!(all > 0)) return;
+  const double slower = 1 + (1 / hardware.sustained_clock - 1) * std::min(1.0, busy / all / kFullLoad);
+  for (std::size_t i = 0; i < operations.size(); ++i)
+    if (!is_collective(block.operations[i].kind) && operations[i].price.bound == Bound::compute)
+      operations[i].price = operations[i].price * slower;
 }
 
 void hide_behind_products(const Plan& plan, const Block& block, Phase phase,

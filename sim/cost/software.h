@@ -25,6 +25,12 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
                                     const Calibration* calibration, const Group* group, Bytes working_set,
                                     Bytes for_neighbours = {});
 
+// A GPU's power limit follows what a block's operations draw in the mean, not each of them: where prices are
+// of samples that were timed one by one, all that arithmetic bounds is slower by as much as tensor cores are
+// busy.
+void hold_clocks_back(const Plan& plan, const Block& block, std::vector<PricedOperation>& operations,
+                      const Hardware& hardware, const Calibration* calibration);
+
 // Collectives of tensor parallelism hide behind the products beside them as far as the implementation lets
 // them: what is left of their prices is what is exposed, mutual slowdown included.
 void hide_behind_products(const Plan& plan, const Block& block, Phase phase,

@@ -121,13 +121,16 @@ TEST_CASE("measure runs a series on a GPU beside its prediction, whose memory is
   CHECK(document.at("ran") == 2);
   CHECK(document.at("memory_equal") == 2);
   CHECK(document.at("series").at(2).at("runs").at(0).contains("why_not"));
-  CHECK(json::parse(std::ifstream(folder.path("runs/002.measured.json"))).dump().find("H100") != std::string::npos);
+  CHECK(json::parse(std::ifstream(folder.path("runs/002.measured.json"))).dump().find("H100") !=
+        std::string::npos);
   const Result ranks = program::run({"measure", "ranks", "--device", "cuda"});
   CHECK(ranks.exit_code == 2);
   CHECK(ranks.err.find("on the CPU alone") != std::string::npos);
 }
 
-TEST_CASE("with the weights in place on a GPU, where tokens are replayed, a generation's tokens are the same again") {
+TEST_CASE(
+    "with the weights in place on a GPU, where tokens are replayed, a generation's tokens are the same "
+    "again") {
   const Folder folder;
   const Environment environment(folder);
   sim::Scenario scenario = tests::generation(tests::small_llama(), 12, 2);

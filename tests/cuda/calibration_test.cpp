@@ -1,6 +1,7 @@
 // What calibrating a GPU measures, and what predictions make of it.
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "runtime/calibrate.h"
 #include "runtime/cuda_device.h"
@@ -33,14 +34,23 @@ sim::Hardware small_gpu() {
 }
 
 runtime::GpuMeasurements few_measurements(std::span<const DType> types) {
-  runtime::GpuMeasurements what{.operations = {},
-                                .largest = runtime::product(OpKind::matmul, 16, 32, 32),
-                                .load = {0.01},
-                                .uncached = {1 << 20},
-                                .sample = {1e-4, 2}};
+  runtime::GpuMeasurements what{
+      .operations = {},
+      .in_turn = {runtime::product(OpKind::matmul, 1, 32, 48), runtime::elementwise(OpKind::gelu, 1, 64)},
+      .largest = runtime::product(OpKind::matmul, 16, 32, 32),
+      .load = {0.01},
+      .uncached = {1 << 20},
+      .sample = {1e-4, 2}};
   what.largest.computing_in(DType::bf16);
+  for (runtime::SingleOperation& single : what.in_turn) single.computing_in(DType::bf16);
   for (const DType dtype : types) {
     for (const OpKind kind : kProducts) what.operations[dtype].push_back(runtime::product(kind, 16, 32, 48));
+    if (dtype == DType::bf16)
+      for (const auto& [weights, group] : {std::pair{DType::int8, 0}, {DType::fp8, 0}, {DType::int4, 32}})
+        what.operations[dtype].push_back(runtime::product_of_stored(1, 32, 128, weights, group));
+    if (dtype == DType::tf32)
+      what.operations[dtype].push_back(
+          runtime::attention(OpKind::attention_flash, 1, 16, runtime::Heads{1, 1, 64}));
     if (dtype == DType::fp16) {
       what.operations[dtype].push_back(
           runtime::attention(OpKind::attention_flash, 1, 16, runtime::Heads{1, 1, 64}));
@@ -89,6 +99,7 @@ TEST_CASE("a GPU's calibration holds a sample of each measurement, and predictio
   const sim::Calibration calibration = sim::calibration_from_json(written, "calibration");
   CHECK(calibration.software == runtime::gpu_kernels_version());
   CHECK(calibration.launch.value > 0);
+  CHECK(calibration.change.value >= 0);
   REQUIRE(calibration.load);
   CHECK(calibration.hardware.sustained_clock <= 1);
 
@@ -97,7 +108,8 @@ TEST_CASE("a GPU's calibration holds a sample of each measurement, and predictio
       CAPTURE(sim::name(dtype), sim::name(single.operation().kind));
       const auto price = [&](const sim::Calibration* with) {
         return sim::price(single.work(), single.operation(), single.bound_variables(), calibration.hardware,
-                          with);
+                          with, nullptr, {},
+                          {.weights = sim::narrow_weights(single.plan(), single.operation())});
       };
       CHECK(price(&calibration).provenance == sim::Provenance::calibrated);
       CHECK(price(nullptr).provenance == sim::Provenance::datasheet);

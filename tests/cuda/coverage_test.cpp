@@ -115,11 +115,11 @@ void check_that_all_run(const std::vector<sim::Scenario>& scenarios, sim::Bytes 
 
 TEST_CASE("What a GPU's calibration runs has kernels for all operations, and fits an A100 of 40 GB",
           "[plan]") {
-  check_that_all_run(runtime::gpu_calibrating_runs(sim::load_hardware_preset("a100-sxm-40gb")),
-                     sim::gib(36));
+  check_that_all_run(runtime::gpu_calibrating_runs(sim::load_hardware_preset("a100-sxm-40gb")), sim::gib(36));
 }
 
-TEST_CASE("What predictions of a GPU are judged by has kernels for all operations, and fits an H100", "[plan]") {
+TEST_CASE("What predictions of a GPU are judged by has kernels for all operations, and fits an H100",
+          "[plan]") {
   std::vector<sim::Scenario> scenarios;
   for (const sim::ScenarioSeries& series : sim::load_series_preset("gpu_configurations").series)
     for (const sim::SeriesPoint& point : series.points) scenarios.push_back(point.scenario);

@@ -266,11 +266,13 @@ TEST_CASE("add, convert and gather_last on the GPU move what they should") {
   }
 }
 
-TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in the order of its rows") {
-  const kernels::EmbeddingShape s{3, 700, 16,
-                                  7};  // 2,100 rows of 7 tokens: more than are looked through at a time
+TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients by pieces of 64 of its rows") {
+  // 2,100 rows, more than are looked through at a time: one token has most of them, and some have few.
+  const kernels::EmbeddingShape s{3, 700, 16, 40};
   for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
-    const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
+    auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
+    for (std::int32_t& token : tokens)
+      if (token % 2 == 0) token = token < 8 ? 2 : 4;
     const auto weight = normal_tensor(s.V * s.C, 2, type), position = normal_tensor(s.T * s.C, 3, type);
     OnGpu<std::int32_t> tokens_on_gpu(tokens);
     DeviceArray w(weight, type), p(position, type), out(s.B * s.T * s.C, type);
@@ -286,12 +288,24 @@ TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in t
                before = normal_tensor(s.V * s.C, 5, Type::f32),
                position_before = normal_tensor(s.T * s.C, 6, Type::f32);
     auto sums = std::vector<float>(before.size()), position_sums = std::vector<float>(position_before.size());
-    for (std::int64_t row = 0; row < s.B * s.T; ++row)
-      for (std::int64_t c = 0; c < s.C; ++c) {
-        const float gradient = dout[static_cast<std::size_t>(row * s.C + c)];
-        sums[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)] * s.C + c)] += gradient;
-        position_sums[static_cast<std::size_t>(row % s.T * s.C + c)] += gradient;
-      }
+    std::vector<std::vector<std::int64_t>> rows_of(static_cast<std::size_t>(s.V));
+    for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+      rows_of[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)])].push_back(row);
+      for (std::int64_t c = 0; c < s.C; ++c)
+        position_sums[static_cast<std::size_t>(row % s.T * s.C + c)] +=
+            dout[static_cast<std::size_t>(row * s.C + c)];
+    }
+    for (std::int64_t token = 0; token < s.V; ++token) {
+      const auto& rows = rows_of[static_cast<std::size_t>(token)];
+      const std::size_t pieces = std::max<std::size_t>(1, rows.size() / 64);
+      for (std::int64_t c = 0; c < s.C; ++c)
+        for (std::size_t piece = 0; piece < pieces; ++piece) {
+          float sum = 0;
+          for (std::size_t i = piece * 64; i < (piece + 1 == pieces ? rows.size() : (piece + 1) * 64); ++i)
+            sum += dout[static_cast<std::size_t>(rows[i] * s.C + c)];
+          sums[static_cast<std::size_t>(token * s.C + c)] += sum;
+        }
+    }
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += before[i];
     for (std::size_t i = 0; i < position_sums.size(); ++i) position_sums[i] += position_before[i];
     const auto values = in_every_order([&] {

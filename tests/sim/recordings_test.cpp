@@ -55,7 +55,12 @@ TEST_CASE(
   CHECK(measured < expected.step_high.value);
 }
 
-TEST_CASE("A token recorded on an H200 takes what others' measurements let expect, within a tenth") {
+TEST_CASE(
+    "A token recorded on an H200 takes what its kernels and others' measurements let expect, within a "
+    "tenth") {
   const sim::Report run = recorded("llama-3.2-1b-generate-h200.ndjson");
+  const auto own = sim::load_measured_preset(run.source.scenario.hardware.name);
+  REQUIRE(own);
+  CHECK(std::abs(steady(sim::predict(run.source.scenario, &*own).tokens) / steady(run.tokens) - 1) < 0.1);
   CHECK(std::abs(steady(by_others(run.source.scenario).tokens) / steady(run.tokens) - 1) < 0.1);
 }
