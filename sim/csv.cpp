@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <set>
 
+#include "sim/foreign_text.h"
 #include "sim/preset_error.h"
 
 namespace sim {
@@ -121,7 +122,7 @@ CsvTable csv_from_text(std::string_view text, const std::string& file) {
     const std::string& column = table.header[i];
     if (column.empty())
       reader.fail(1, "must name every column, but column " + std::to_string(i + 1) + " has no name");
-    if (!names.insert(column).second) reader.fail(1, "names column \"" + column + "\" twice");
+    if (!names.insert(column).second) reader.fail(1, "names column \"" + excerpt(column) + "\" twice");
   }
   while (!reader.at_end()) {
     const std::size_t line = reader.line();

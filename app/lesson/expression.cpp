@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/lesson/field_words.h"
+#include "sim/foreign_text.h"
 #include "sim/format.h"
 
 namespace app::lesson {
@@ -62,13 +63,13 @@ class Parser {
     skip_space();
     if (at_ < text_.size())
       fail(fmt::format("\"{}\" is not understood: an operator or a comma is missing before it",
-                       text_.substr(at_)));
+                       sim::excerpt(text_.substr(at_))));
     return node;
   }
 
  private:
   [[noreturn]] void fail(const std::string& why) const {
-    throw ExpressionError(fmt::format("{} in \"{}\"", why, text_));
+    throw ExpressionError(fmt::format("{} in \"{}\"", why, sim::excerpt(text_)));
   }
   void skip_space() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
@@ -190,7 +191,9 @@ class Parser {
       const std::string_view word = unit_word();
       if (word.empty()) break;
       const auto unit = unit_from_name(word);
-      if (!unit) fail(fmt::format("\"{}\" is no unit; there are {}", word, fmt::join(unit_names(), ", ")));
+      if (!unit)
+        fail(fmt::format("\"{}\" is no unit; there are {}", sim::excerpt(word),
+                         fmt::join(unit_names(), ", ")));
       more = node->unit.empty() && unit->dimension.is_none();
       node->unit.append(node->unit.empty() ? "" : " ").append(word);
       node->literal = {node->literal.number * unit->number, unit->dimension};
@@ -208,7 +211,8 @@ class Parser {
     auto node = std::make_unique<Node>();
     node->kind = Node::Kind::quantity;
     node->quantity = find_quantity(word);
-    if (!node->quantity) fail(fmt::format("there is no quantity \"{}\" ({})", word, known_names_near(word)));
+    if (!node->quantity)
+      fail(fmt::format("there is no quantity \"{}\" ({})", sim::excerpt(word), known_names_near(word)));
     node->dimension = node->quantity->dimension;
     at_ = stop;
     return node;
@@ -351,13 +355,15 @@ Expression::Expression(std::string_view text) : source_(trimmed(text)) {
   if (const std::size_t bar = sum.rfind('|'); bar != std::string_view::npos) {
     const std::string_view style = trimmed(sum.substr(bar + 1));
     style_ = style_from_name(style);
-    if (!style_) throw ExpressionError(fmt::format("\"{}\" is none of percent, times, count", style));
+    if (!style_)
+      throw ExpressionError(fmt::format("\"{}\" is none of percent, times, count", sim::excerpt(style)));
     sum = sum.substr(0, bar);
   }
   root_ = Parser(sum).whole();
   if (!root_->dimension.is_written())
-    throw ExpressionError(fmt::format("\"{}\" comes to {}; what is shown is a number, or in {}", sum,
-                                      root_->dimension.name(), fmt::join(dimension_names(), ", ")));
+    throw ExpressionError(fmt::format("\"{}\" comes to {}; what is shown is a number, or in {}",
+                                      sim::excerpt(sum), root_->dimension.name(),
+                                      fmt::join(dimension_names(), ", ")));
 }
 Expression::Expression(Expression&&) noexcept = default;
 Expression& Expression::operator=(Expression&&) noexcept = default;
@@ -389,8 +395,8 @@ Changes parse_changes(std::string_view text) {
     one = trimmed(one);
     const std::size_t equals = one.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == one.size())
-      throw ExpressionError(
-          fmt::format("\"{}\" is no change of a field: PATH=VALUE, as strategy.zero_stage=1", one));
+      throw ExpressionError(fmt::format(
+          "\"{}\" is no change of a field: PATH=VALUE, as strategy.zero_stage=1", sim::excerpt(one)));
     changes.push_back(
         {std::string(trimmed(one.substr(0, equals))), std::string(trimmed(one.substr(equals + 1)))});
   };

@@ -16,6 +16,7 @@
 #include "app/lesson/field_words.h"
 #include "app/lesson/lesson.h"
 #include "sim/file_text.h"
+#include "sim/foreign_text.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
 
@@ -111,7 +112,8 @@ class Reader {
       else if (key == "kind")
         lesson_.mission = one_of(value, {"lesson", "mission"}) == 1;
       else
-        fail(fmt::format("{} is none of title, chapter, place, systems, minutes, scenario, kind", key));
+        fail(fmt::format("{} is none of title, chapter, place, systems, minutes, scenario, kind",
+                         sim::excerpt(key)));
     }
     if (line_ >= lines_.size()) fail("the front matter does not end: a line --- is missing");
     for (const std::string_view key : {"title", "chapter", "minutes", "scenario"})
@@ -123,12 +125,13 @@ class Reader {
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
-      fail(fmt::format("\"{}\" is no whole number from {} to {}", text, least, most));
+      fail(fmt::format("\"{}\" is no whole number from {} to {}", sim::excerpt(text), least, most));
     return value;
   }
   std::size_t one_of(std::string_view word, std::initializer_list<std::string_view> words) const {
     const auto found = std::find(words.begin(), words.end(), word);
-    if (found == words.end()) fail(fmt::format("\"{}\" is none of {}", word, fmt::join(words, ", ")));
+    if (found == words.end())
+      fail(fmt::format("\"{}\" is none of {}", sim::excerpt(word), fmt::join(words, ", ")));
     return static_cast<std::size_t>(found - words.begin());
   }
 
@@ -197,7 +200,7 @@ class Reader {
     if (found == kDirectives.end()) {
       std::vector<std::string_view> names;
       for (const auto& [name, read] : kDirectives) names.push_back(name);
-      fail(fmt::format("\":{}\" is none of :{}", word, fmt::join(names, ", :")));
+      fail(fmt::format("\":{}\" is none of :{}", sim::excerpt(word), fmt::join(names, ", :")));
     }
     if (rest.empty() && word != "notes") fail(fmt::format(":{} says nothing behind it", word));
     (this->*found->second)(rest);
@@ -251,7 +254,7 @@ class Reader {
   void film(std::string_view rest) {
     const std::size_t with = std::min(rest.find(" with "), rest.size());
     const auto kind = film_kind_from_name(trimmed(rest.substr(0, with)));
-    if (!kind) fail(fmt::format("\"{}\" is none of {}", rest, fmt::join(kFilmNames, ", ")));
+    if (!kind) fail(fmt::format("\"{}\" is none of {}", sim::excerpt(rest), fmt::join(kFilmNames, ", ")));
     const std::string draft(with < rest.size() ? trimmed(rest.substr(with + 6)) : "");
     if ((kind == FilmKind::draft) != !draft.empty())
       fail("a model proposes in a draft alone: :film draft with MODEL, as :film draft with llama-3.2-1b");
@@ -260,7 +263,7 @@ class Reader {
   void series(std::string_view rest) {
     const std::vector<std::string> names = sim::preset_names(sim::PresetKind::series);
     if (std::ranges::find(names, rest) == names.end())
-      fail(fmt::format("\"{}\" is no series; there are {}", rest, fmt::join(names, ", ")));
+      fail(fmt::format("\"{}\" is no series; there are {}", sim::excerpt(rest), fmt::join(names, ", ")));
     step().blocks.push_back(Series{std::string(rest), number()});
   }
 
@@ -335,7 +338,7 @@ class Reader {
   double count(std::string_view text) const {
     std::int64_t value = 0;
     if (!sim::parse_count(std::string(trimmed(text)), value, true))
-      fail(fmt::format("\"{}\" is no number, as 8 or 8k", trimmed(text)));
+      fail(fmt::format("\"{}\" is no number, as 8 or 8k", sim::excerpt(trimmed(text))));
     return static_cast<double>(value);
   }
 

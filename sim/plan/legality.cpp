@@ -27,15 +27,23 @@ class Checker {
 
   std::vector<Problem> run() {
     check_model();
+    layers_can_be_counted_ = problems_.empty();
     check_hardware();
     check_strategy();
     check_workload();
     check_implementation();
-    if (problems_.empty()) check_extent();  // products of sizes that are each sound
+    if (problems_.empty()) check_weights();  // products of sizes that are each sound
+    if (problems_.empty()) check_extent();
     return std::move(problems_);
   }
   std::vector<Problem> run_model() {
     check_model();
+    if (problems_.empty()) check_weights();
+    return std::move(problems_);
+  }
+  std::vector<Problem> run_division_and_work() {
+    if (fields_legal<Strategy>()) check_devices();
+    fields_legal<Workload>();
     return std::move(problems_);
   }
 
@@ -109,6 +117,7 @@ class Checker {
     if (!(value >= 0) || std::isinf(value)) add(field, "must be 0 or more");
   }
 
+  // Sizes of what the model does not have are bounded, too: sums over a model's sizes have them.
   void check_model() {
     const Model& m = s_.model;
     in_range("model.hidden_size", m.hidden_size, 1, kLargestWidth);
@@ -143,7 +152,8 @@ class Checker {
       if (head_dim && !m.has_latent_attention() && m.head_dim % 2 != 0)
         add("model.head_dim", "is ", m.head_dim, ", but rotary embeddings turn pairs: it must be even");
       positive("model.rope_theta", m.rope_theta);
-      if (!(m.rotated_size() >= 2))
+      const bool share = m.partial_rotary_factor >= 0 && m.partial_rotary_factor <= 1;
+      if (head_dim && share && m.rotated_size() < 2)
         add("model.partial_rotary_factor", "must leave two elements of a head that positions rotate");
       check_rope_scaling(m.rope_scaling);
     }
@@ -176,7 +186,12 @@ class Checker {
   void check_mixture_of_experts() {
     const Model& m = s_.model;
     const MixtureOfExperts& e = m.moe;
-    if (!in_range("model.num_experts", e.num_experts, 0, kMostExperts) || e.num_experts == 0) return;
+    if (!in_range("model.num_experts", e.num_experts, 0, kMostExperts)) return;
+    if (e.num_experts == 0) {
+      in_range("model.moe_intermediate_size", e.moe_intermediate_size, 0, kLargestWidth);
+      in_range("model.shared_expert_intermediate_size", e.shared_expert_intermediate_size, 0, kLargestWidth);
+      return;
+    }
     in_range("model.num_experts_per_tok", e.num_experts_per_tok, 1, e.num_experts);
     in_range("model.moe_intermediate_size", e.moe_intermediate_size, 1, kLargestWidth);
     in_range("model.shared_expert_intermediate_size", e.shared_expert_intermediate_size, 0, kLargestWidth);
@@ -206,11 +221,12 @@ class Checker {
     const LatentAttention& a = m.latent;
     const bool sizes = in_range("model.q_lora_rank", a.q_lora_rank, 0, kLargestWidth) &
                        in_range("model.kv_lora_rank", a.kv_lora_rank, 0, kLargestWidth);
-    if (!sizes || !m.has_latent_attention()) return;
-    const bool dims = in_range("model.qk_nope_head_dim", a.qk_nope_head_dim, 1, kLargestWidth) &
-                      in_range("model.qk_rope_head_dim", a.qk_rope_head_dim, 2, kLargestWidth) &
-                      in_range("model.v_head_dim", a.v_head_dim, 1, kLargestWidth);
-    if (!dims) return;
+    if (!sizes) return;
+    const bool used = m.has_latent_attention();
+    const bool dims = in_range("model.qk_nope_head_dim", a.qk_nope_head_dim, used ? 1 : 0, kLargestWidth) &
+                      in_range("model.qk_rope_head_dim", a.qk_rope_head_dim, used ? 2 : 0, kLargestWidth) &
+                      in_range("model.v_head_dim", a.v_head_dim, used ? 1 : 0, kLargestWidth);
+    if (!dims || !used) return;
     if (m.head_dim != a.qk_nope_head_dim + a.qk_rope_head_dim)
       add("model.head_dim", "must be qk_nope_head_dim and qk_rope_head_dim together, ",
           a.qk_nope_head_dim + a.qk_rope_head_dim, ", but is ", m.head_dim);
@@ -260,6 +276,7 @@ class Checker {
     const Model& m = s_.model;
     const std::string& pattern = m.hybrid_override_pattern;
     const char* const field = "model.hybrid_override_pattern";
+    check_state_space();
     if (!m.is_hybrid()) {
       if (m.state_space.mamba_num_heads != 0)
         add("model.mamba_num_heads",
@@ -274,7 +291,6 @@ class Checker {
         return add(field, "must consist of M, *, - and E, but has \"", letter, "\"");
     if ((m.layers_of(LayerSort::experts) > 0) != m.has_experts())
       add(field, m.has_experts() ? "has no E, but num_experts is above 0" : "has an E, but num_experts is 0");
-    if (m.layers_of(LayerSort::state_space) > 0) check_state_space();
     const auto refuse = [&](bool there, const char* of, const char* value) {
       if (there) add(of, "must be ", value, " beside hybrid_override_pattern");
     };
@@ -290,18 +306,22 @@ class Checker {
 
   void check_state_space() {
     const StateSpace& n = s_.model.state_space;
-    const bool sizes = in_range("model.mamba_num_heads", n.mamba_num_heads, 1, kLargestWidth) &
-                       in_range("model.mamba_head_dim", n.mamba_head_dim, 1, kLargestWidth) &
-                       in_range("model.ssm_state_size", n.ssm_state_size, 1, kLargestWidth) &
-                       in_range("model.n_groups", n.n_groups, 1, kLargestWidth) &
-                       in_range("model.conv_kernel", n.conv_kernel, 1, kMostTaps) &
-                       in_range("model.chunk_size", n.chunk_size, 1, kLargestWidth);
+    const bool used = s_.model.layers_of(LayerSort::state_space) > 0;
+    const std::int64_t least = used ? 1 : 0;
+    const bool sizes = in_range("model.mamba_num_heads", n.mamba_num_heads, least, kLargestWidth) &
+                       in_range("model.mamba_head_dim", n.mamba_head_dim, least, kLargestWidth) &
+                       in_range("model.ssm_state_size", n.ssm_state_size, least, kLargestWidth) &
+                       in_range("model.n_groups", n.n_groups, least, kLargestWidth) &
+                       in_range("model.conv_kernel", n.conv_kernel, least, kMostTaps) &
+                       in_range("model.chunk_size", n.chunk_size, least, kLargestWidth);
     if (!sizes) return;
-    if (n.mamba_num_heads % n.n_groups != 0)
-      add("model.n_groups", n.n_groups, " does not divide mamba_num_heads, ", n.mamba_num_heads);
-    if (n.mamba_num_heads > kLargestWidth / n.mamba_head_dim || n.n_groups > kLargestWidth / n.ssm_state_size)
+    const auto too_many = [](std::int64_t a, std::int64_t b) { return b > 0 && a > kLargestWidth / b; };
+    if (too_many(n.mamba_num_heads, n.mamba_head_dim) || too_many(n.n_groups, n.ssm_state_size))
       add("model.mamba_head_dim",
           "times mamba_num_heads, and n_groups times ssm_state_size, must be at most ", kLargestWidth);
+    if (!used) return;
+    if (n.mamba_num_heads % n.n_groups != 0)
+      add("model.n_groups", n.n_groups, " does not divide mamba_num_heads, ", n.mamba_num_heads);
     const std::int64_t t = s_.strategy.tensor_parallel;
     if (t > 1 && n.n_groups % t != 0)
       add("strategy.tensor_parallel", "is ", t, ", which does not divide the ", n.n_groups,
@@ -357,12 +377,7 @@ class Checker {
   void check_strategy() {
     const Strategy& s = s_.strategy;
     if (fields_legal<Strategy>()) {
-      const double devices =
-          static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel * s.context_parallel;
-      if (devices > static_cast<double>(kMostDevices))
-        add("strategy.data_parallel",
-            "times tensor_parallel, pipeline_parallel and context_parallel makes more than ", kMostDevices,
-            " devices");
+      const double devices = check_devices();
       check_tensor_parallel();
       check_context_parallel();
       check_expert_parallel();
@@ -375,6 +390,18 @@ class Checker {
       add("strategy.zero_stage", "is ", std::to_string(s.zero_stage),
           ", which divides states over data-parallel devices: it needs data_parallel above 1");
     if (s_.workload.task == Task::generate) check_generating_strategy();
+  }
+
+  // How many there are.
+  double check_devices() {
+    const Strategy& s = s_.strategy;
+    const double devices =
+        static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel * s.context_parallel;
+    if (devices > static_cast<double>(kMostDevices))
+      add("strategy.data_parallel",
+          "times tensor_parallel, pipeline_parallel and context_parallel makes more than ", kMostDevices,
+          " devices");
+    return devices;
   }
 
   void check_tensor_parallel() {
@@ -394,7 +421,7 @@ class Checker {
         t % m.num_key_value_heads != 0)
       add("strategy.tensor_parallel", is(), ", which neither divides the model's ", m.num_key_value_heads,
           " key-value heads nor is a multiple of them");
-    if (m.intermediate_size % t != 0 && m.dense_layers() > 0)
+    if (m.intermediate_size % t != 0 && layers_can_be_counted_ && m.dense_layers() > 0)
       add("strategy.tensor_parallel", is(), ", which does not divide the model's intermediate_size, ",
           m.intermediate_size);
     if (m.vocab_size < t)
@@ -606,33 +633,50 @@ class Checker {
           " tokens of a device's micro-batch into equal parts");
   }
 
+  static double d(std::int64_t n) { return static_cast<double>(n); }
+
+  // Widths of all that a layer makes of a token: an expert, and all else.
+  double width_of_expert() const {
+    return 3 * d(s_.model.moe.moe_intermediate_size) + 2 * d(s_.model.hidden_size);
+  }
+  double width_beside_experts() const {
+    const Model& m = s_.model;
+    const double latents = d(m.latent.q_lora_rank) + d(m.latent.kv_lora_rank) + d(m.latent.qk_rope_head_dim) +
+                           d(m.num_attention_heads) * d(m.latent.v_head_dim);
+    const double mixers = 2 * d(m.state_space.projection_size()) + 2 * d(m.state_space.inner_size());
+    return 2 * latents + mixers + d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) +
+           3 * d(m.moe.shared_expert_intermediate_size) + 8 * d(m.hidden_size) + d(m.moe.num_experts);
+  }
+
   // In doubles, which cannot overflow here: 16 bytes an element of everything that is kept at the same time,
-  // twice what any plan holds.
+  // twice what any plan holds. Products of latent attention are between latents, too, and not of the hidden
+  // state alone.
+  void check_weights() {
+    const Model& m = s_.model;
+    const LatentAttention& a = m.latent;
+    const double between_latents =
+        d(a.q_lora_rank) * d(m.query_size()) +
+        d(a.kv_lora_rank) * d(m.num_attention_heads) * (d(a.qk_nope_head_dim) + d(a.v_head_dim));
+    const double of_layer =
+        d(m.hidden_size) * (width_beside_experts() + d(m.moe.num_experts) * width_of_expert()) +
+        (m.has_latent_attention() ? between_latents : 0);
+    const double weights = d(m.num_hidden_layers) * of_layer +
+                           d(m.hidden_size) * (2 * d(m.vocab_size) + d(m.max_position_embeddings));
+    if (weights * 16 > kMostBytes) add("model.hidden_size", "makes a model of more than 1 EiB");
+  }
+
   void check_extent() {
     const Model& m = s_.model;
     const Workload& w = s_.workload;
     const bool train = w.task == Task::train;
-    const auto d = [](std::int64_t n) { return static_cast<double>(n); };
     const double layers = d(m.num_hidden_layers);
     const double length = train ? d(w.seq_len) : d(w.prompt_length) + d(w.max_new_tokens);
     const double sequences = train ? d(w.micro_batch_size) : d(w.batch_size);
-    const double experts = d(m.moe.num_experts), chosen = d(m.moe.num_experts_per_tok);
     const double any_choice =
         s_.implementation.expert_parallel.room_for_any_choice ? d(s_.strategy.expert_parallel) : 1;
-    const double rows =
-        experts > 0 ? chosen * std::max({any_choice, w.expert_imbalance, w.expert_capacity_factor}) : 0;
-    const double per_expert = 3 * d(m.moe.moe_intermediate_size) + 2 * d(m.hidden_size);
-    const double latents = d(m.latent.q_lora_rank) + d(m.latent.kv_lora_rank) + d(m.latent.qk_rope_head_dim) +
-                           d(m.num_attention_heads) * d(m.latent.v_head_dim);
-    const double mixers = 2 * d(m.state_space.projection_size()) + 2 * d(m.state_space.inner_size());
-    const double dense = 2 * latents + mixers + d(m.qkv_size()) + d(m.query_size()) +
-                         3 * d(m.intermediate_size) + 3 * d(m.moe.shared_expert_intermediate_size) +
-                         8 * d(m.hidden_size) + experts;
-    const double per_layer = dense + rows * per_expert;
-
-    const double weights = layers * d(m.hidden_size) * (dense + experts * per_expert) +
-                           d(m.hidden_size) * (2 * d(m.vocab_size) + d(m.max_position_embeddings));
-    if (weights * 16 > kMostBytes) add("model.hidden_size", "makes a model of more than 1 EiB");
+    const double chosen = m.has_experts() ? d(m.moe.num_experts_per_tok) : 0;
+    const double rows = chosen * std::max({any_choice, w.expert_imbalance, w.expert_capacity_factor});
+    const double per_layer = width_beside_experts() + rows * width_of_expert();
     double activations = sequences * length * (layers * per_layer + d(m.vocab_size));
     if (s_.implementation.attention == AttentionKind::standard)
       activations += sequences * length * length * layers * d(m.num_attention_heads);
@@ -648,6 +692,7 @@ class Checker {
 
   const Scenario& s_;
   std::vector<Problem> problems_;
+  bool layers_can_be_counted_ = false;  // one by one, by numbers of the model that are in range
 };
 
 }  // namespace
@@ -660,6 +705,12 @@ std::vector<Problem> validate(const Model& model) {
   Scenario scenario;
   scenario.model = model;
   return Checker(scenario).run_model();
+}
+
+std::vector<Problem> problems_of_numbers(const Scenario& scenario) {
+  std::vector<Problem> problems = validate(scenario.model);
+  std::ranges::move(Checker(scenario).run_division_and_work(), std::back_inserter(problems));
+  return problems;
 }
 
 std::vector<Problem> remarks(const Scenario& scenario) {

@@ -1,6 +1,7 @@
 // The parts of a report as lists of their fields; events are made of the same parts. Included by .cpp files
 // only.
 #pragma once
+#include "sim/plan/legality.h"
 #include "sim/report/report.h"
 #include "sim/scenario/listed_fields.h"
 #include "sim/scenario/scenario_json.h"
@@ -26,10 +27,13 @@ void fields(auto& v, Like<Slowdown> auto& slowdown) {
 
 void fields(auto& v, Like<Source> auto& s) {
   v.needed("kind", s.kind);
-  if constexpr (reads<decltype(v)>)
+  if constexpr (reads<decltype(v)>) {
     s.scenario = scenario_from(v.object("scenario"));
-  else
+    if (const std::vector<Problem> problems = problems_of_numbers(s.scenario); !problems.empty())
+      v.require(false, "scenario." + problems.front().field, problems.front().message);
+  } else {
     v.object("scenario", json_of(s.scenario));
+  }
   needed<&Source::device, &Source::date, &Source::software, &Source::seed, &Source::calibration>(v, s);
   v.unless_zero("slowdown", s.slowdown);
 }

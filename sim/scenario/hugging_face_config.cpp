@@ -13,7 +13,7 @@ Model read_gpt2(HuggingFaceConfig& config, std::string_view) {
   m.norm = Norm::layernorm;
   m.activation = Activation::gelu;
   m.position = Position::learned;
-  m.hidden_size = config.size("n_embd");
+  m.hidden_size = config.factor("n_embd");
   m.num_hidden_layers = config.size("n_layer");
   m.num_attention_heads = m.num_key_value_heads = config.size("n_head");
   m.head_dim = heads_share(config, "n_embd", m.hidden_size, m.num_attention_heads);
@@ -48,7 +48,8 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
     const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";  // "type" before 4.43
     const std::string type = rope.text(key, "default");
     const auto kind = from_name<RopeScaling::Kind>(type);
-    if (!kind) rope.fail(key, "must be one of default, linear, llama3, yarn, but is \"" + type + "\"");
+    if (!kind)
+      rope.fail(key, "must be one of default, linear, llama3, yarn, but is \"" + excerpt(type) + "\"");
     m.rope_scaling.kind = *kind;
     if (*kind != RopeScaling::Kind::none) m.rope_scaling.factor = rope.number("factor");
     if (*kind == RopeScaling::Kind::llama3) {
@@ -75,7 +76,7 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
     if (parameters.has("full_attention") && m.rope_local_base_freq > 0) {
       JsonObject window = parameters.object("sliding_attention");
       if (const std::string type = window.text("rope_type", "default"); type != "default")
-        window.fail("rope_type", "must be default in layers with windows, but is \"" + type + "\"");
+        window.fail("rope_type", "must be default in layers with windows, but is \"" + excerpt(type) + "\"");
       m.rope_local_base_freq = window.number("rope_theta");
       if (!(m.rope_local_base_freq > 0)) window.fail("rope_theta", "must be a number above 0");
       JsonObject full = parameters.object("full_attention");
@@ -180,7 +181,7 @@ Model model_from_hugging_face_config(std::string_view json, const std::string& f
   if (found == families.end()) {
     std::vector<std::string_view> names;
     for (const HuggingFaceFamily& one : families) names.push_back(one.name);
-    config.fail("model_type", "must be " + listed(names) + ", but is \"" + family + "\"");
+    config.fail("model_type", "must be " + listed(names) + ", but is \"" + excerpt(family) + "\"");
   }
   Model m = found->read(config, family);
   if (found->rotates) read_rope(config, m);

@@ -13,7 +13,7 @@ Model gpt_like(HuggingFaceConfig& config, const char* hidden, const char* layers
   Model m;
   m.norm = Norm::layernorm;
   m.activation = Activation::gelu;
-  m.hidden_size = config.size(hidden);
+  m.hidden_size = config.factor(hidden);
   m.intermediate_size = 4 * m.hidden_size;
   m.num_hidden_layers = config.size(layers);
   m.num_attention_heads = m.num_key_value_heads = config.size(heads);
@@ -34,7 +34,7 @@ Activation gelu_of(HuggingFaceConfig& config, std::string_view key, std::string_
 void read_experts(HuggingFaceConfig& config, const char* number, bool own_width, Model& m) {
   m.moe.num_experts = config.size(number);
   m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
-  m.moe.moe_intermediate_size = own_width ? config.size("moe_intermediate_size") : m.intermediate_size;
+  m.moe.moe_intermediate_size = own_width ? config.factor("moe_intermediate_size") : m.intermediate_size;
 }
 
 Model read_mixtral(HuggingFaceConfig& config, std::string_view) {
@@ -88,15 +88,17 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   LatentAttention a;
   if (config.has_value("q_lora_rank")) a.q_lora_rank = config.size("q_lora_rank");
   a.kv_lora_rank = config.size("kv_lora_rank");
-  a.qk_nope_head_dim = config.size("qk_nope_head_dim");
-  a.qk_rope_head_dim = config.size("qk_rope_head_dim");
+  a.qk_nope_head_dim = config.factor("qk_nope_head_dim");
+  a.qk_rope_head_dim = config.factor("qk_rope_head_dim");
   a.v_head_dim = config.size("v_head_dim");
   Model m = read_sizes(config);
   m.latent = a;
   m.head_dim = a.qk_nope_head_dim + a.qk_rope_head_dim;
   m.num_key_value_heads = m.num_attention_heads;
   read_experts(config, "n_routed_experts", true, m);
-  m.moe.shared_expert_intermediate_size = config.integer("n_shared_experts", 0) * m.moe.moe_intermediate_size;
+  if (config.has("n_shared_experts"))
+    m.moe.shared_expert_intermediate_size =
+        config.factor("n_shared_experts", 0) * m.moe.moe_intermediate_size;
   m.moe.first_k_dense_replace = config.integer("first_k_dense_replace", 0);
   m.moe.n_group = config.size("n_group", 1);
   m.moe.topk_group = config.size("topk_group", 1);
@@ -158,7 +160,8 @@ Model read_mpt(HuggingFaceConfig& config, std::string_view) {
   m.position = Position::alibi;
   m.norm_parameters = NormParameters::gain;
   m.attention_bias = m.attention_output_bias = m.mlp_bias = false;
-  m.intermediate_size = config.size("expansion_ratio", 4) * m.hidden_size;
+  m.intermediate_size =
+      (config.has_value("expansion_ratio") ? config.factor("expansion_ratio") : 4) * m.hidden_size;
   m.max_position_embeddings = config.size("max_seq_len", 2048);  // what it was trained on: ALiBi has no bound
   m.norm_eps = config.has_value("layer_norm_epsilon") ? config.positive("layer_norm_epsilon") : 1e-5;
   m.tie_word_embeddings = config.boolean("tie_word_embeddings", true);
@@ -182,7 +185,8 @@ Model read_opt(HuggingFaceConfig& config, std::string_view) {
   Model m = gpt_like(config, "hidden_size", "num_hidden_layers", "num_attention_heads");
   m.position = Position::learned;
   m.intermediate_size = config.size("ffn_dim");
-  m.max_position_embeddings = config.size("max_position_embeddings") + 2;  // transformers' offset
+  m.max_position_embeddings =
+      config.factor("max_position_embeddings", 1, kLongestSequence) + 2;  // transformers' offset
   m.activation = config.one_of("activation_function", {"relu", "gelu"}) == "relu" ? Activation::relu
                                                                                   : Activation::gelu_exact;
   if (config.has_value("word_embed_proj_dim") && config.size("word_embed_proj_dim") != m.hidden_size)

@@ -6,8 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "sim/foreign_text.h"
 #include "sim/format.h"
 #include "sim/json_object.h"
+#include "sim/scenario/field.h"
 #include "sim/scenario/model.h"
 
 namespace sim {
@@ -27,6 +29,14 @@ class HuggingFaceConfig : public JsonObject {
   std::int64_t size(std::string_view key, std::int64_t otherwise) {
     return has_value(key) ? size(key) : otherwise;
   }
+  // A number that a size is computed of: within what models can have, the size stays in 64 bits. Of sizes of
+  // which nothing is computed here, validate() finds those that no model has.
+  std::int64_t factor(std::string_view key, std::int64_t least = 1, std::int64_t most = kLargestWidth) {
+    const std::int64_t value = integer(key);
+    if (value < least || value > most)
+      fail(key, sentence("must be from ", least, " to ", most, ", but is ", value));
+    return value;
+  }
   double positive(std::string_view key) {
     const double value = number(key);
     if (!(value > 0)) fail(key, "must be a number above 0");
@@ -43,7 +53,7 @@ class HuggingFaceConfig : public JsonObject {
                      std::string_view usual = {}) {
     const std::string word = text(key, std::string(usual.empty() ? *words.begin() : usual));
     if (std::ranges::find(words, word) == words.end())
-      fail(key, "must be " + listed({words.begin(), words.size()}) + ", but is \"" + word + "\"");
+      fail(key, "must be " + listed({words.begin(), words.size()}) + ", but is \"" + excerpt(word) + "\"");
     return word;
   }
 };

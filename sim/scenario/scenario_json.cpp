@@ -79,12 +79,18 @@ Model model_from(JsonObject object, const std::string& name) {
   const bool heads_divide =
       m.hidden_size > 0 && m.num_attention_heads > 0 && m.hidden_size % m.num_attention_heads == 0;
   if (!object.has("head_dim")) {
-    if (m.has_latent_attention())
+    if (m.has_latent_attention()) {
+      // What no model has would not add up in 64 bits; validate() looks at the rest.
+      for (const auto& [key, part] : {std::pair{"qk_nope_head_dim", m.latent.qk_nope_head_dim},
+                                      {"qk_rope_head_dim", m.latent.qk_rope_head_dim}})
+        if (part < 0 || part > kLargestWidth)
+          object.fail(key, sentence("must be from 0 to ", kLargestWidth, ", but is ", part));
       m.head_dim = m.latent.qk_nope_head_dim + m.latent.qk_rope_head_dim;
-    else if (heads_divide)
+    } else if (heads_divide) {
       m.head_dim = m.hidden_size / m.num_attention_heads;
-    else
+    } else {
       object.fail("head_dim", "is missing, and num_attention_heads does not divide hidden_size");
+    }
   }
   object.finish();
   return m;

@@ -265,6 +265,32 @@ TEST_CASE(
              contains("here.md:11: of 7 values of workload.seq_len the scenario can have 3"));
 }
 
+TEST_CASE("what is wrong with a lesson is a sentence, however long the line is that has it") {
+  const std::string endless(30'000, 'x'), number(900, '7');
+  const std::string beyond = "(" + number + " + " + std::string(50, 'x');
+  for (const std::string& lines :
+       {":" + endless, ":film " + endless, ":series " + endless, ":set " + endless, ":solution " + endless,
+        ":plot mfu over workload.seq_len from " + endless + " to 8k", ":formula " + beyond,
+        ":formula mfu " + beyond, ":formula " + std::string(900, 'x'), ":formula 3 " + std::string(900, 'x'),
+        ":formula mfu | " + std::string(900, 'x'), ":formula mfu @ " + std::string(900, 'x')}) {
+    const std::string refusal = refusal_of(lines);
+    CAPTURE(lines.substr(0, 40), refusal);
+    CHECK_THAT(refusal, Catch::Matchers::StartsWith("here.md:10: "));
+    CHECK(refusal.size() < 1000);
+  }
+  for (const std::string& line :
+       {endless + ": 1", "kind: " + endless, "minutes: " + endless, "systems: " + endless}) {
+    CAPTURE(line.substr(0, 40));
+    try {
+      parse_lesson("---\n" + line + "\n---\n## S\n", "here.md");
+      FAIL("it is refused");
+    } catch (const sim::PresetError& error) {
+      CHECK_THAT(error.what(), Catch::Matchers::StartsWith("here.md:2: "));
+      CHECK(std::string(error.what()).size() < 1000);
+    }
+  }
+}
+
 TEST_CASE("what is wrong in a line of a paragraph or of a question is named at that line") {
   CHECK_THAT(refusal_of("It has\n{layers} layers, and\n**many\nmore** and {layer} of them."),
              contains("here.md:13: there is no quantity \"layer\""));

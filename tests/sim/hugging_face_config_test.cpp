@@ -325,6 +325,57 @@ TEST_CASE("what no plan is made for is refused in a sentence that names the fiel
                     contains(kFile) && contains("not valid JSON"));
 }
 
+TEST_CASE("a number that a size is computed of is refused by its key before that size is no 64-bit number") {
+  const json gpt_like{{"n_embd", 768},       {"d_model", 768},    {"hidden_size", 768},
+                      {"n_layer", 12},       {"n_layers", 12},    {"num_hidden_layers", 12},
+                      {"n_head", 12},        {"n_heads", 12},     {"num_attention_heads", 12},
+                      {"vocab_size", 50257}, {"ffn_dim", 3072},   {"intermediate_size", 3072},
+                      {"n_positions", 2048}, {"seq_length", 512}, {"max_position_embeddings", 2048},
+                      {"rms_norm_eps", 1e-5}};
+  const json latent = with(gpt_like, {{"kv_lora_rank", 512},
+                                      {"qk_nope_head_dim", 128},
+                                      {"qk_rope_head_dim", 64},
+                                      {"v_head_dim", 128},
+                                      {"n_routed_experts", 8},
+                                      {"n_shared_experts", 2},
+                                      {"num_experts_per_tok", 2},
+                                      {"moe_intermediate_size", 64}});
+  struct Case {
+    std::string family, key;
+    json others;
+  };
+  for (const Case& c : {Case{"gpt2", "n_embd", gpt_like},
+                        {"bloom", "hidden_size", without(gpt_like, "n_embed")},
+                        {"gptj", "n_embd", gpt_like},
+                        {"mpt", "d_model", gpt_like},
+                        {"mpt", "expansion_ratio", gpt_like},
+                        {"opt", "max_position_embeddings", gpt_like},
+                        {"deepseek_v2", "qk_nope_head_dim", latent},
+                        {"deepseek_v2", "qk_rope_head_dim", latent},
+                        {"deepseek_v2", "moe_intermediate_size", latent},
+                        {"deepseek_v2", "n_shared_experts", latent}})
+    for (const std::int64_t value :
+         {std::int64_t{-7}, std::int64_t{1} << 62, 12 * ((std::int64_t{1} << 60) / 12)}) {
+      CAPTURE(c.family, c.key, value);
+      CHECK_THROWS_WITH(read(with(c.others, {{"model_type", c.family}, {c.key, value}})),
+                        contains(kFile + ": field \"" + c.key + "\" must be from "));
+    }
+}
+
+TEST_CASE("a refusal does not repeat a long word of a config") {
+  const std::string endless(30'000, 'x');
+  for (const json& config :
+       {with(llama_config(), {{"model_type", endless}}), with(llama_config(), {{"hidden_act", endless}}),
+        with(llama_config(), {{"rope_scaling", {{"rope_type", endless}}}})}) {
+    try {
+      read(config);
+      FAIL("it is refused");
+    } catch (const sim::PresetError& error) {
+      CHECK(std::string(error.what()).size() < 1000);
+    }
+  }
+}
+
 TEST_CASE("files of Gemma 3 leave out what transformers takes as known, and what sees is left aside") {
   // text_config of https://huggingface.co/google/gemma-3-4b-pt and gemma-3-27b-pt.
   const json rotary{{"factor", 8.0}, {"rope_type", "linear"}};

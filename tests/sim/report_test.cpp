@@ -1,10 +1,12 @@
 #include "sim/report/report.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
 
+#include "sim/plan/legality.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/random_report.h"
 #include "tests/support/catch.h"
@@ -69,6 +71,46 @@ TEST_CASE("a report that is not one is refused by file and field") {
   CHECK_THROWS_WITH(read(json.substr(0, json.size() / 2)), contains("not valid JSON"));
   CHECK_THROWS_AS(read(""), sim::PresetError);
   CHECK_THROWS_AS(read("[]"), sim::PresetError);
+}
+
+TEST_CASE("a report of sizes that no run has is refused by its field, so that its metrics can be computed") {
+  sim::Scenario sound = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  REQUIRE(sim::problems_of_numbers(sound).empty());
+  struct Case {
+    std::string field;
+    std::function<void(sim::Scenario&)> make;
+  };
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const Case& c :
+       {Case{"model.attention_chunk_size", [](sim::Scenario& s) { s.model.attention_chunk_size = kMost; }},
+        {"model.hidden_size", [](sim::Scenario& s) { s.model.hidden_size = kMost; }},
+        {"model.num_hidden_layers", [](sim::Scenario& s) { s.model.num_hidden_layers = kMost; }},
+        {"model.n_groups", [](sim::Scenario& s) { s.model.state_space.n_groups = kMost; }},
+        {"model.v_head_dim", [](sim::Scenario& s) { s.model.latent.v_head_dim = kMost; }},
+        {"model.hidden_size",
+         [](sim::Scenario& s) {
+           s.model.hidden_size = s.model.intermediate_size = sim::kLargestWidth;
+           s.model.num_hidden_layers = sim::kMostLayers;
+         }},
+        {"workload.seq_len", [](sim::Scenario& s) { s.workload.seq_len = kMost; }},
+        {"strategy.tensor_parallel", [](sim::Scenario& s) { s.strategy.tensor_parallel = -1; }},
+        {"strategy.data_parallel", [](sim::Scenario& s) {
+           s.strategy.data_parallel = s.strategy.tensor_parallel = s.strategy.pipeline_parallel = 1 << 21;
+         }}}) {
+    Report report;
+    report.source.scenario = sound;
+    c.make(report.source.scenario);
+    CAPTURE(c.field);
+    CHECK_THROWS_WITH(sim::report_from_json(sim::to_json(report), "out/report.json"),
+                      contains("out/report.json: field \"source.scenario." + c.field + "\" "));
+  }
+  // A run that no plan would be made for today has numbers all the same.
+  Report report;
+  report.source.scenario = sound;
+  report.source.scenario.workload.global_batch_size = 7;
+  report.source.scenario.workload.micro_batch_size = 2;
+  REQUIRE_FALSE(sim::validate(report.source.scenario).empty());
+  CHECK_NOTHROW(sim::report_from_json(sim::to_json(report), "out/report.json"));
 }
 
 TEST_CASE("every enumerator's name reads back, and no two are the same word") {

@@ -266,4 +266,42 @@ TEST_CASE("sizes that are each possible but not together are found before anythi
   s.model.intermediate_size = std::int64_t{1} << 24;
   s.model.num_hidden_layers = 1 << 16;
   CHECK(complains_about(s, "model.hidden_size"));
+
+  // Products of latent attention, which are not of the hidden size.
+  s = sound_training();
+  s.model = sim::load_model_preset("deepseek-v3");
+  REQUIRE(sim::validate(s.model).empty());
+  s.model.num_attention_heads = s.model.num_key_value_heads = 1 << 14;
+  s.model.latent.q_lora_rank = std::int64_t{1} << 24;
+  s.model.num_hidden_layers = 1 << 16;
+  CHECK_FALSE(sim::validate(s.model).empty());
+  CHECK(complains_about(s, "model.hidden_size"));
+}
+
+TEST_CASE("layers that no model has are not counted, and a period of 0 layers divides nothing") {
+  Scenario s = sound_training();
+  s.strategy.tensor_parallel = 3;
+  s.model.num_hidden_layers = std::int64_t{1} << 62;
+  CHECK(complains_about(s, "model.num_hidden_layers"));
+
+  s = sound_training();
+  s.model = sim::load_model_preset("mixtral-8x7b");
+  s.strategy.tensor_parallel = 3;
+  s.model.moe.decoder_sparse_step = 0;
+  CHECK(complains_about(s, "model.decoder_sparse_step"));
+}
+
+TEST_CASE("sizes of what a model does not have are in range, too, and count for nothing") {
+  const std::int64_t absurd = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [field, make] :
+       {Contradiction{"model.v_head_dim", [=](Scenario& s) { s.model.latent.v_head_dim = -absurd; }},
+        {"model.qk_nope_head_dim", [=](Scenario& s) { s.model.latent.qk_nope_head_dim = absurd; }},
+        {"model.n_groups", [=](Scenario& s) { s.model.state_space.n_groups = absurd; }},
+        {"model.ssm_state_size", [=](Scenario& s) { s.model.state_space.ssm_state_size = absurd; }},
+        {"model.moe_intermediate_size", [=](Scenario& s) { s.model.moe.moe_intermediate_size = -absurd; }}}) {
+    Scenario s = sound_training();
+    make(s);
+    CAPTURE(field);
+    CHECK(complains_about(s, field));
+  }
 }
