@@ -21,9 +21,9 @@ std::string many_columns() {
 
 std::vector<std::string> fuzz::seeds() {
   std::vector<std::string> all = files_of("presets/published", ".csv");
-  for (std::string& table : all) {  // a few rows of each, so that a change hits one
+  for (std::string& table : all) {  // a row of each, so that a change hits it
     std::size_t end = 0;
-    for (int line = 0; line < 4 && end != std::string::npos; ++line) end = table.find('\n', end + 1);
+    for (int line = 0; line < 2 && end != std::string::npos; ++line) end = table.find('\n', end + 1);
     table = table.substr(0, end) + "\n";
   }
   all.push_back(
@@ -45,7 +45,8 @@ void fuzz::read(std::string_view input) {
   constexpr const char* kLaw = "a table is written as it is read";
   const sim::CsvTable again = require_accepted([&] { return sim::csv_from_text(written, kFile); }, kLaw);
   require_same(sim::to_text(again), written, kLaw);
-  constexpr std::size_t kMostRows = 4;
+  // A run of thousands of devices takes seconds to predict under sanitizers, and it is reading that is tried.
+  constexpr std::size_t kMostRows = 2;
   sim::CsvTable few = table;
   if (few.rows.size() > kMostRows) few.rows.resize(kMostRows);
   const sim::Validation validation = sim::validate_table(few);
