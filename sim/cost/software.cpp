@@ -450,7 +450,9 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
 
 void hold_clocks_back(const Plan& plan, const Block& block, std::vector<PricedOperation>& operations,
                       const Hardware& hardware, const Calibration* calibration) {
-  if (plan.scenario.workload.task != Task::train || !timed_here(calibration)) return;
+  if (plan.scenario.workload.task != Task::train || !timed_here(calibration) ||
+      has_ideal_kernels(plan.scenario))
+    return;
   double busy = 0, all = 0;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const Operation& op = block.operations[i];

@@ -64,3 +64,16 @@ TEST_CASE(
   CHECK(std::abs(steady(sim::predict(run.source.scenario, &*own).tokens) / steady(run.tokens) - 1) < 0.1);
   CHECK(std::abs(steady(by_others(run.source.scenario).tokens) / steady(run.tokens) - 1) < 0.1);
 }
+
+TEST_CASE(
+    "Kernels at the hardware's limits are not held back by a clock that own kernels were measured to have") {
+  sim::Scenario scenario = recorded("gpt2-124m-train-h200.ndjson").source.scenario;
+  scenario.implementation = sim::load_implementation_preset("ideal");
+  const auto own = sim::load_measured_preset(scenario.hardware.name);
+  REQUIRE(own);
+  const auto step_at = [&](double clock) {
+    scenario.hardware.sustained_clock = clock;
+    return sim::predict(scenario, &*own).step_time.value;
+  };
+  CHECK(step_at(0.8) == Approx(step_at(1)).epsilon(1e-12));
+}
