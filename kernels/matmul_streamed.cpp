@@ -2,24 +2,11 @@
 
 #include <cstring>
 
+#include "kernels/float_vector.h"
 #include "kernels/vectorize.h"
 
 namespace kernels::cpu {
 namespace {
-
-// A vector of so many floats, which may lie anywhere. Each instruction set has the widest that is one of its
-// registers: of wider ones the compiler keeps the parts in memory.
-template <int lanes>
-struct VectorOf {
-  using Type __attribute__((vector_size(lanes * sizeof(float)), aligned(alignof(float)), may_alias)) = float;
-};
-template <int lanes>
-using Vector = typename VectorOf<lanes>::Type;
-
-template <int lanes>
-KERNELS_INLINE const Vector<lanes>& at(const float* from) {
-  return *reinterpret_cast<const Vector<lanes>*>(from);
-}
 
 template <int lanes>
 KERNELS_INLINE float sum_lanes(const float* values) {

@@ -39,7 +39,7 @@ std::vector<SingleOperation> operations_in_fp32() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
       // (N, K)
-      {256, 256},  {1024, 256}, {256, 1024},  {768, 768},  {2304, 768},
+      {256, 256},  {1024, 256}, {256, 1024},  {448, 448},  {768, 768},  {2304, 768},
       {3072, 768}, {768, 3072}, {2048, 2048}, {8192, 256}, {32768, 768}};
   constexpr double kMostFlops = 3e10;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})

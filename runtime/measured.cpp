@@ -10,6 +10,7 @@
 
 #include "sim/cost/price.h"
 #include "sim/cost/work.h"
+#include "sim/quantile.h"
 
 namespace runtime {
 
@@ -44,6 +45,24 @@ std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& exec
     }
   }
   return rows;
+}
+
+void set_medians(std::span<sim::Row> rows, std::span<const std::vector<double>> times) {
+  double counted = 0, together = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (times[r].empty()) continue;
+    counted += rows[r].duration.value;
+    rows[r].duration = {sim::quantile(times[r], 0.5)};
+    together += rows[r].duration.value;
+  }
+  const double scale = together > 0 ? counted / together : 1;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    sim::Row& row = rows[r];
+    if (times[r].empty()) continue;
+    row.duration = row.duration * scale;
+    row.low = std::min(row.low, row.duration);
+    row.high = std::max(row.high, row.duration);
+  }
 }
 
 void set_exposed(std::span<sim::Row> rows) {

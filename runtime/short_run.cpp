@@ -8,6 +8,7 @@
 #include "runtime/communicator.h"
 #include "runtime/error.h"
 #include "runtime/generate.h"
+#include "runtime/measured.h"
 #include "runtime/model_source.h"
 #include "sim/quantile.h"
 #include "sim/report/metrics.h"
@@ -57,6 +58,14 @@ sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const 
   const auto middle = generations.begin() + (std::ssize(generations) - 1) / 2;
   std::ranges::nth_element(generations, middle, {},
                            [](const Generation& generation) { return judged_time(generation.report); });
+  std::vector<sim::Row>& rows = middle->report.rows;
+  std::vector<std::vector<double>> times(rows.size());
+  for (const Generation& generation : generations)
+    if (generation.report.rows.size() == rows.size())  // one that was stopped has fewer
+      for (std::size_t r = 0; r < rows.size(); ++r)
+        times[r].push_back(generation.report.rows[r].duration.value);
+  set_medians(rows, times);
+  set_exposed(rows);
   return std::move(middle->report);
 }
 

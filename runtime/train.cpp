@@ -84,8 +84,9 @@ class Measurements {
   // A step that was run whole.
   void add_whole(double step_seconds) { whole_seconds_.push_back(step_seconds); }
 
-  // Rows of the median step, with the 10th and 90th percentile over the steps after warm-up; ledger and
-  // timeline. The step's time is that of whole steps, where there are any.
+  // Rows as they are in the median over the steps after warm-up, with the 10th and 90th percentile, together
+  // as long as the median step; ledger and timeline. The step's time is that of whole steps, where there are
+  // any.
   void fill(sim::Report& report) const {
     if (timings_.empty()) return;
     const std::size_t first = std::min(kWarmUpSteps, timings_.size() - 1);
@@ -107,16 +108,17 @@ class Measurements {
       report.step_high = {sim::quantile(whole_seconds_, 0.9)};
     }
     report.rows = work_;
-    std::vector<double> durations(steps.size());
+    std::vector<std::vector<double>> durations(report.rows.size(), std::vector<double>(steps.size()));
     for (std::size_t r = 0; r < report.rows.size(); ++r) {
-      for (std::size_t i = 0; i < durations.size(); ++i) durations[i] = timings_[first + i].duration[r];
+      for (std::size_t i = 0; i < steps.size(); ++i) durations[r][i] = timings_[first + i].duration[r];
       report.rows[r].start = {median.start[r]};
       report.rows[r].duration = {median.duration[r]};
-      report.rows[r].low = {sim::quantile(durations, 0.1)};
-      report.rows[r].high = {sim::quantile(durations, 0.9)};
+      report.rows[r].low = {sim::quantile(durations[r], 0.1)};
+      report.rows[r].high = {sim::quantile(durations[r], 0.9)};
       if (const std::size_t into = median.fused_into[r]; into != SectionTiming::kAlone)
         report.rows[r].fused_into = report.rows[into].id;
     }
+    set_medians(report.rows, durations);
     set_exposed(report.rows);
     run_.add_memory(report, stamps_);
   }

@@ -49,10 +49,10 @@ struct TrainSettings {
 using EventSink = std::function<void(const sim::Event&)>;
 
 // Runs settings.steps steps (resumed: until that step is reached) and returns the measured report of the
-// median step, having sent it as events too. In fp16 a step whose gradients overflow under the loss's scale
-// changes no parameter; its gradient norm is no number. A stop request ends after the step in hand, with a
-// checkpoint where one was asked for and the partial report. Throws DoesNotFit before anything starts where
-// the plan's arena exceeds the machine's memory.
+// median step, its rows in the median over steps, having sent it as events too. In fp16 a step whose gradients
+// overflow under the loss's scale changes no parameter; its gradient norm is no number. A stop request ends
+// after the step in hand, with a checkpoint where one was asked for and the partial report. Throws DoesNotFit
+// before anything starts where the plan's arena exceeds the machine's memory.
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   const EventSink& sink, std::stop_token stop);
 

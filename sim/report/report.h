@@ -40,8 +40,8 @@ struct Source {
   Slowdown slowdown;        // of the machine since it was calibrated, as a probe before the run found it
 };
 
-// All executions of one operation in one phase, on one rank: in a training step (measured: the median step),
-// or in a whole generation. duration is the sum over count.
+// All executions of one operation in one phase, on one rank: in a training step (measured: the median over
+// steps), or in a whole generation. duration is the sum over count.
 struct Row {
   std::string id;  // operation
   Phase phase{};

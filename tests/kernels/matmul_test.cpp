@@ -12,12 +12,12 @@ using test::to_double;
 
 namespace {
 
-// Rows both sides of the switch from streaming to GEMM (8), and sizes that are no multiple of a vector or a
-// tile.
-const std::vector<MatmulShape> kShapes = {{1, 1, 1},    {1, 3, 17},  {1, 65, 100},   {2, 17, 65},
-                                          {3, 100, 31}, {4, 9, 64},  {5, 33, 48},    {6, 7, 130},
-                                          {7, 66, 16},  {8, 50, 96}, {9, 5, 40},     {17, 65, 33},
-                                          {65, 100, 3}, {100, 1, 7}, {128, 192, 64}, {1, 301, 576}};
+// Rows both sides of the switches from streaming to tiles (8) and to GEMM (31 or 47), and sizes that are no
+// multiple of a vector or a tile.
+const std::vector<MatmulShape> kShapes = {
+    {1, 1, 1},      {1, 3, 17},    {1, 65, 100}, {2, 17, 65}, {3, 100, 31}, {4, 9, 64},   {5, 33, 48},
+    {6, 7, 130},    {7, 66, 16},   {8, 50, 96},  {9, 5, 40},  {17, 65, 33}, {65, 100, 3}, {100, 1, 7},
+    {128, 192, 64}, {1, 301, 576}, {27, 83, 70}, {47, 10, 9}, {48, 30, 31}, {75, 34, 53}};
 
 }  // namespace
 
@@ -90,7 +90,7 @@ TEST_CASE("matmul_backward_weight adds the weight's and the bias's gradient as a
 }
 
 TEST_CASE("matmul of few rows gives the same bits on any number of threads") {
-  const MatmulShape s{3, 1001, 300};
+  const MatmulShape s{GENERATE(3, 27), 1001, 300};
   const auto inp = normal_tensor(s.M * s.K, 1), weight = normal_tensor(s.N * s.K, 2);
   const auto run = [&](int threads) {
     kernels::cpu::set_threads(threads);

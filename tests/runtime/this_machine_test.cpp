@@ -206,6 +206,24 @@ TEST_CASE("What an exchange takes beyond the rank that it took least is waiting,
   CHECK(rows[0].duration.value == 5);
 }
 
+TEST_CASE(
+    "An operation that was interrupted in the run that counts takes its median, and all together that run's "
+    "time") {
+  std::vector<sim::Row> rows(3);
+  rows[0].duration = {8};  // interrupted
+  rows[1].duration = {3};
+  rows[0].low = rows[0].high = rows[1].low = rows[1].high = {4};
+  rows[2].duration = {5};  // has no times: stays as it is
+  runtime::set_medians(rows, std::vector<std::vector<double>>{{4, 8, 4.5}, {3, 4, 5}, {}});
+  CHECK(rows[0].duration.value / rows[1].duration.value == Approx(4.5 / 4));
+  CHECK(rows[0].duration.value + rows[1].duration.value == Approx(11));
+  CHECK(rows[2].duration.value == 5);
+  for (const sim::Row& row : {rows[0], rows[1]}) {
+    CHECK(row.low <= row.duration);
+    CHECK(row.duration <= row.high);
+  }
+}
+
 TEST_CASE("A calibration holds for the code of the kernels that it measured") {
   const CacheFolder cache;
   sim::Calibration other = calibration();
@@ -296,7 +314,8 @@ TEST_CASE("What operations of a run took each, times their number, is what they 
   CHECK(compared > 3);
 }
 
-TEST_CASE("Of a generation that a short run repeats, the one counts whose median token is the median of theirs") {
+TEST_CASE(
+    "Of a generation that a short run repeats, the one counts whose median token is the median of theirs") {
   const sim::Scenario scenario = tests::generation(tests::small_llama(), 6, 1);
   std::vector<double> medians, later;  // of each generation; tokens of this one behind the first
   std::size_t tokens = 0;

@@ -241,7 +241,8 @@ TEST_CASE("The step's time is no less than its rows' and the median of the steps
   for (const sim::Row& row : report.rows) {
     sum += row.duration.value;
     CHECK(row.count > 0);
-    CHECK(row.low.value <= row.high.value);
+    CHECK(row.low <= row.duration);
+    CHECK(row.duration <= row.high);
     CHECK(row.provenance == sim::Provenance::measured);
   }
   CHECK(sum <= report.step_time.value);
