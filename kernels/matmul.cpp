@@ -7,6 +7,7 @@
 #include "kernels/matmul_tiled.h"
 #include "kernels/parallel.h"
 #include "kernels/threads.h"
+#include "kernels/tile_product.h"
 #include "kernels/vectorize.h"
 
 namespace kernels::cpu {
@@ -62,22 +63,34 @@ void forward_of_few(float* out, const float* inp, const float* weight, const flo
   });
 }
 
-// Of M rows, the last ones that are computed here. OpenBLAS gives each of its threads a part of the rows, and
-// its kernels take eights: two threads of an AMD EPYC took 1.3 to 1.9 times as long for 28, 44, 60 or 76 rows
-// as for 4 more, and one thread no longer.
-std::int64_t rows_left_by_blas(std::int64_t M) {
-  const bool alone = threads() == 1;
-  if (M <= (alone ? kMaxTiledRowsAlone : kMaxTiledRows)) return M;
+// Of M rows, the last ones that are better computed beside OpenBLAS. It gives each of its threads a part of
+// the rows, and its kernels take eights: two threads of an AMD EPYC took 1.3 to 1.9 times as long for 28, 44,
+// 60 or 76 rows as for 4 more, and one thread no longer.
+std::int64_t uneven_rows(std::int64_t M, std::int64_t most) {
   constexpr std::int64_t kRowsOfKernel = 8;
-  const std::int64_t rest = alone ? 0 : M % (kRowsOfKernel * threads());
-  return rest <= kMaxTiledRows ? rest : 0;
+  const int team = threads();
+  const std::int64_t rest = team > 1 ? M % (kRowsOfKernel * team) : 0;
+  return rest <= most ? rest : 0;
+}
+
+// dinp (M, K) = dout (M, N) * weight (N, K) for few rows: a strip of the weight's columns at a time, of so
+// many rows that it stays in the second cache while all of dinp's rows go by.
+void backward_input_of_few(float* dinp, const float* dout, const float* weight, bool accumulate,
+                           MatmulShape s) {
+  constexpr std::int64_t kRows = 128;  // of the weight
+  parallel_ranges(s.K, s.N, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = 0; n < s.N; n += kRows)
+      tile_product({dinp + begin, s.K}, {dout + n, s.N}, {weight + n * s.K + begin, s.K}, accumulate || n > 0,
+                   s.M, end - begin, std::min(kRows, s.N - n));
+  });
 }
 
 }  // namespace
 
 void matmul_forward(float* out, const float* inp, const float* weight, const float* bias,
                     const float* residual, MatmulShape s) {
-  const std::int64_t first = s.M - rows_left_by_blas(s.M);
+  const bool few = s.M <= (threads() > 1 ? kMaxTiledRows : kMaxTiledRowsAlone);
+  const std::int64_t first = few ? 0 : s.M - uneven_rows(s.M, kMaxTiledRows);
   if (first < s.M)
     forward_of_few(out + first * s.N, inp + first * s.K, weight, bias,
                    residual ? residual + first * s.N : nullptr, {s.M - first, s.N, s.K});
@@ -92,6 +105,17 @@ void matmul_forward(float* out, const float* inp, const float* weight, const flo
 
 void matmul_backward_input(float* dinp, const float* dout, const float* weight, bool accumulate,
                            MatmulShape s) {
+  constexpr std::int64_t kMostRows = 12;  // more are as fast with a BLAS, though uneven
+  // Rows of a weight that are whole pages apart share a set of the first cache: a strip of them does not
+  // stay.
+  constexpr std::int64_t kPage = 4096 / sizeof(float);
+  const std::int64_t rest = uneven_rows(s.M, kMostRows);
+  const std::int64_t first = rest == s.M || s.K % kPage != 0 ? s.M - rest : s.M;
+  if (first < s.M)
+    backward_input_of_few(dinp + first * s.K, dout + first * s.N, weight, accumulate,
+                          {s.M - first, s.N, s.K});
+  if (first == 0) return;
+  s.M = first;
   blas().sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(s.M), blas_int(s.K), blas_int(s.N), 1.0f,
                dout, blas_int(s.N), weight, blas_int(s.K), accumulate ? 1.0f : 0.0f, dinp, blas_int(s.K));
 }

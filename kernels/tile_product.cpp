@@ -32,7 +32,7 @@ KERNELS_INLINE void block_product(float* c, std::int64_t c_stride, ConstMatrix a
     for (int j = 0; j < kColumns; ++j) c[i * c_stride + j] = sums[i][j];
 }
 
-// kColumns columns of c, all rows.
+// kColumns columns of c, all rows: blocks of kRows, then of half as many, down to one.
 template <int kRows, int kColumns, bool kTransposed>
 KERNELS_INLINE void column_product(Matrix c, ConstMatrix a, ConstMatrix b, bool accumulate, std::int64_t M,
                                    std::int64_t K) {
@@ -43,9 +43,9 @@ KERNELS_INLINE void column_product(Matrix c, ConstMatrix a, ConstMatrix b, bool 
   for (; i + kRows <= M; i += kRows)
     block_product<kRows, kColumns, kTransposed>(c.data + i * c.stride, c.stride, rows_of_a(i), b.data,
                                                 b.stride, accumulate, K);
-  for (; i < M; ++i)
-    block_product<1, kColumns, kTransposed>(c.data + i * c.stride, c.stride, rows_of_a(i), b.data, b.stride,
-                                            accumulate, K);
+  if constexpr (kRows > 1)
+    column_product<kRows / 2, kColumns, kTransposed>({c.data + i * c.stride, c.stride}, rows_of_a(i), b,
+                                                     accumulate, M - i, K);
 }
 
 template <int kRows, int kColumns, bool kTransposed>

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""llama.cpp's perplexity of the pretrained model on the text of perplexity.cpp, to be read beside what that prints.
+"""llama.cpp's perplexity of the pretrained model on the texts of perplexity.cpp, to be read beside what that prints.
 
-    python3 tests/bench/perplexity.py --gguf FILE [--text presets/texts/factory.txt] [--tokens N]
-    python3 tests/bench/perplexity.py --gguf FILE --formats build/release/tests/bench/perplexity
+    python3 tests/bench/perplexity.py --gguf FILE [--text presets/texts/factory.txt ...] [--tokens N]
+    python3 tests/bench/perplexity.py --gguf FILE --formats build/release/tests/bench/perplexity [--only Q4_K_M ...]
+
+Of several texts it is that of all their tokens; each is read from its beginning, no more than 2,048 tokens of it.
 
 With --formats, llama.cpp writes the model's weights in each of its formats first, and both programs read each file:
 both perplexities, and how far they are apart; then that of the same weights widened to F32, and how far each is from it,
@@ -22,6 +24,7 @@ import tempfile
 import llama_cpp
 import numpy
 
+MOST_TOKENS = 2048  # of a text, as in perplexity.cpp
 TEXT = pathlib.Path(__file__).resolve().parents[2] / "presets/texts/factory.txt"
 FORMATS = {"F32": "ALL_F32", "F16": "MOSTLY_F16", "BF16": "MOSTLY_BF16"} | {
     name: f"MOSTLY_{name}"
@@ -30,16 +33,19 @@ FORMATS = {"F32": "ALL_F32", "F16": "MOSTLY_F16", "BF16": "MOSTLY_BF16"} | {
 }
 
 
-def perplexity_of(gguf, text, most_tokens):
-    model = llama_cpp.Llama(str(gguf), n_ctx=2048, logits_all=True, verbose=False)
-    tokens = model.tokenize(pathlib.Path(text).read_bytes(), add_bos=True)[:most_tokens]
-    surprise = 0.0
-    for token, following in zip(tokens, tokens[1:]):
-        model.eval([token])  # one by one, as generation reads them
-        logits = numpy.asarray(model.scores[model.n_tokens - 1], dtype=numpy.float64)
-        highest = logits.max()
-        surprise += math.log(numpy.exp(logits - highest).sum()) + highest - logits[following]
-    return len(tokens), math.exp(surprise / (len(tokens) - 1))
+def perplexity_of(gguf, texts, most_tokens):
+    model = llama_cpp.Llama(str(gguf), n_ctx=MOST_TOKENS, logits_all=True, verbose=False)
+    surprise, read, guessed = 0.0, 0, 0
+    for text in texts:
+        tokens = model.tokenize(pathlib.Path(text).read_bytes(), add_bos=True)[:most_tokens]
+        model.reset()
+        for token, following in zip(tokens, tokens[1:]):
+            model.eval([token])  # one by one, as generation reads them
+            logits = numpy.asarray(model.scores[model.n_tokens - 1], dtype=numpy.float64)
+            highest = logits.max()
+            surprise += math.log(numpy.exp(logits - highest).sum()) + highest - logits[following]
+        read, guessed = read + len(tokens), guessed + len(tokens) - 1
+    return read, math.exp(surprise / guessed)
 
 
 @llama_cpp.llama_log_callback
@@ -55,8 +61,9 @@ def write_as(gguf, file_type, target):
         sys.exit(f"llama.cpp could not write {gguf} as {file_type}")
 
 
-def own_perplexity(program, gguf, text):
-    ran = subprocess.run([program, "--as-stored", str(gguf), str(text)], capture_output=True, text=True)
+def own_perplexity(program, gguf, texts, most_tokens):
+    words = [program, "--as-stored", "--tokens", str(most_tokens), str(gguf), *map(str, texts)]
+    ran = subprocess.run(words, capture_output=True, text=True)
     if ran.returncode != 0:
         return ran.stderr.strip()
     return float(ran.stdout.splitlines()[1].split("them")[1].split()[0])
@@ -68,24 +75,25 @@ def compare_formats(arguments):
         for name in arguments.only:
             gguf = pathlib.Path(folder) / f"{name}.gguf"
             write_as(arguments.gguf, FORMATS[name], gguf)
-            _, theirs = perplexity_of(gguf, arguments.text, None)
-            own = own_perplexity(arguments.formats, gguf, arguments.text)
+            read, theirs = perplexity_of(gguf, arguments.text, arguments.tokens)
+            own = own_perplexity(arguments.formats, gguf, arguments.text, arguments.tokens)
             widened = pathlib.Path(folder) / "widened.gguf"
             write_as(gguf, FORMATS["F32"], widened)
-            exact = own_perplexity(arguments.formats, widened, arguments.text)
+            exact = own_perplexity(arguments.formats, widened, arguments.text, arguments.tokens)
             if isinstance(own, str) or isinstance(exact, str):
                 print(f"{name:8} {theirs:10.4f} {own} {exact}", flush=True)
             else:
                 print(f"{name:8} {theirs:10.4f} {own:10.4f}  {own / theirs - 1:+8.2%}  {exact:10.4f}  {theirs / exact - 1:+9.2%}  "
                       f"{own / exact - 1:+10.2%}", flush=True)
             gguf.unlink()
+    print(f"{read} tokens")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gguf", required=True)
-    parser.add_argument("--text", default=TEXT)
-    parser.add_argument("--tokens", type=int, default=None, help="no more than so many")
+    parser.add_argument("--text", nargs="+", default=[TEXT])
+    parser.add_argument("--tokens", type=int, default=MOST_TOKENS, help="of each text, no more than so many")
     parser.add_argument("--formats", metavar="PROGRAM", help="tests/bench/perplexity of a build")
     parser.add_argument("--only", nargs="+", choices=FORMATS, default=list(FORMATS), help="of the formats")
     arguments = parser.parse_args()
