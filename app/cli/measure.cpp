@@ -1,5 +1,6 @@
 // ridgepoint measure: series of short runs here, each beside its prediction.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <filesystem>
@@ -71,6 +72,21 @@ Growth growth_of(const MeasuredSeries& measured) {
           sim::power_of_growth(x, held)};
 }
 
+// Where the powers of time are so far apart that it shows in a plot: which runs are to blame.
+std::string why_apart(const MeasuredSeries& measured, const Growth& growth) {
+  constexpr double kShows = 0.15;
+  if (!growth.predicted_time || std::abs(*growth.predicted_time - *growth.measured_time) <= kShows) return {};
+  std::vector<std::string> each;
+  for (std::size_t i = 0; i < measured.runs.size(); ++i) {
+    const runtime::SeriesRun& run = measured.runs[i];
+    if (run.why_not.empty())
+      each.push_back(fmt::format("{:.2f} ({})", sim::step_time(run.measured) / sim::step_time(run.predicted),
+                                 measured.series->points[i].at));
+  }
+  return fmt::format("  they are {:.2f} apart: whole runs took, of the predicted time, {}\n",
+                     std::abs(*growth.predicted_time - *growth.measured_time), fmt::join(each, ", "));
+}
+
 std::string power(std::optional<double> exponent) {
   return exponent ? fmt::format("{:.2f}", *exponent) : "";
 }
@@ -129,7 +145,8 @@ std::string series_text(const MeasuredSeries& measured, bool markdown) {
     text +=
         fmt::format("\n  grows as a power of {}: time predicted {}, measured {}; working memory {} and {}\n",
                     series.varied, power(growth.predicted_time), power(growth.measured_time),
-                    power(growth.predicted_memory), power(growth.measured_memory));
+                    power(growth.predicted_memory), power(growth.measured_memory)) +
+        why_apart(measured, growth);
   if (series.claim) {
     const sim::GrowthClaim& claim = *series.claim;
     text +=

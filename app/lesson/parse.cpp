@@ -94,6 +94,7 @@ class Reader {
       const std::string_view key = trimmed(line.substr(0, colon));
       const std::string value(trimmed(line.substr(colon + 1)));
       if (std::ranges::find(seen, key) != seen.end()) fail(fmt::format("{} is there twice", key));
+      if (value.empty()) fail(fmt::format("{}: has no value", sim::excerpt(key)));
       seen.push_back(key);
       if (key == "title")
         lesson_.title = value;

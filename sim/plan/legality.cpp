@@ -1,6 +1,7 @@
 #include "sim/plan/legality.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -648,10 +649,8 @@ class Checker {
            3 * d(m.moe.shared_expert_intermediate_size) + 8 * d(m.hidden_size) + d(m.moe.num_experts);
   }
 
-  // In doubles, which cannot overflow here: 16 bytes an element of everything that is kept at the same time,
-  // twice what any plan holds. Products of latent attention are between latents, too, and not of the hidden
-  // state alone.
-  void check_weights() {
+  // Products of latent attention are between latents, too, and not of the hidden state alone.
+  double weights() const {
     const Model& m = s_.model;
     const LatentAttention& a = m.latent;
     const double between_latents =
@@ -660,9 +659,36 @@ class Checker {
     const double of_layer =
         d(m.hidden_size) * (width_beside_experts() + d(m.moe.num_experts) * width_of_expert()) +
         (m.has_latent_attention() ? between_latents : 0);
-    const double weights = d(m.num_hidden_layers) * of_layer +
-                           d(m.hidden_size) * (2 * d(m.vocab_size) + d(m.max_position_embeddings));
-    if (weights * 16 > kMostBytes) add("model.hidden_size", "makes a model of more than 1 EiB");
+    return d(m.num_hidden_layers) * of_layer +
+           d(m.hidden_size) * (2 * d(m.vocab_size) + d(m.max_position_embeddings));
+  }
+
+  // Twice what any plan holds for an element of what it keeps, and more than a kernel moves for one: 16, and
+  // what the software says of more.
+  double bytes_of_element() const {
+    const KernelProfile& kernels = s_.implementation.kernels;
+    const DataParallelProfile& copies = s_.implementation.data_parallel;
+    const MemoryProfile& memory = s_.implementation.memory;
+    double passes = std::max({1.0, copies.gather_copy_passes, copies.reduction_copy_passes});
+    for (const auto& [kind, times] : kernels.traffic) passes = std::max(passes, times);
+    for (const auto& [operation, times] : kernels.side_passes) passes = std::max(passes, times);
+    double bytes = 16 * passes + kernels.loss_bytes_per_logit + kernels.accumulation_bytes_per_parameter +
+                   kernels.quantisation.input_bytes + kernels.quantisation.weight_bytes +
+                   kernels.quantisation.gradient_bytes;
+    for (const ExtraTensor& t : memory.tensors)
+      bytes += t.hidden + t.query + t.key_value + t.feed_forward + t.vocabulary + t.hidden_of_rows;
+    for (const auto& saved : {memory.saved, memory.saved_selective})
+      if (saved)
+        bytes += saved->hidden + saved->query + saved->key_value + saved->feed_forward + saved->heads +
+                 saved->scores + saved->hidden_of_every_rank;
+    return bytes + memory.gradient_copy_bytes + memory.bucket_bytes + memory.reduction_copy_bytes +
+           memory.step_fp16_bytes + memory.step_fp32_bytes + memory.whole_in_pipelines;
+  }
+
+  // In doubles, which cannot overflow here.
+  void check_weights() {
+    if (weights() * bytes_of_element() > kMostBytes)
+      add("model.hidden_size", "makes a model of more than 1 EiB");
   }
 
   void check_extent() {
@@ -678,15 +704,27 @@ class Checker {
     const double rows = chosen * std::max({any_choice, w.expert_imbalance, w.expert_capacity_factor});
     const double per_layer = width_beside_experts() + rows * width_of_expert();
     double activations = sequences * length * (layers * per_layer + d(m.vocab_size));
-    if (s_.implementation.attention == AttentionKind::standard)
+    const MemoryProfile& memory = s_.implementation.memory;
+    const bool keeps_scores =
+        std::ranges::any_of(std::array{memory.saved, memory.saved_selective},
+                            [](const auto& saved) { return saved && saved->scores > 0; });
+    if (s_.implementation.attention == AttentionKind::standard || keeps_scores)
       activations += sequences * length * length * layers * d(m.num_attention_heads);
-    if (activations * 16 > kMostBytes)
+    const double bytes = bytes_of_element();
+    if (activations * bytes > kMostBytes)
       add(train ? "workload.seq_len" : "workload.prompt_length", "makes activations of more than 1 EiB");
     const double rounds =
         train ? d(w.global_batch_size / w.micro_batch_size) / s_.strategy.data_parallel : d(w.max_new_tokens);
     if (rounds * layers > kMostActions)
       add(train ? "workload.global_batch_size" : "workload.max_new_tokens", "makes more than ",
           static_cast<std::int64_t>(kMostActions), " runs of a layer ",
+          train ? "in a step" : "in a generation");
+    // A token reads the weights and the cache; all else happens once to each.
+    const double again = train || !w.kv_cache
+                             ? weights() + activations
+                             : weights() + sequences * length * layers * 2 * d(m.query_size());
+    if (problems_.empty() && (rounds * again + activations) * bytes > kMostBytes)
+      add(train ? "workload.global_batch_size" : "workload.max_new_tokens", "moves more than 1 EiB ",
           train ? "in a step" : "in a generation");
   }
 

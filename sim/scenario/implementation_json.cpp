@@ -5,6 +5,9 @@
 namespace sim {
 namespace {
 
+// Factors, shares, bytes an element: beyond a million, sums of bytes are no whole numbers any more.
+constexpr LegalNumbers kOfSoftware{0, 0, 0, kAnyNumbers.most_count, "must be 0 or more", 1e6};
+
 void check(JsonObject serving, const ServingImplementation& s) {
   if (!(s.cache_share > 0 && s.cache_share <= 1))
     serving.fail("cache_share", "must be above 0 and at most 1");
@@ -103,7 +106,7 @@ Implementation implementation_from(JsonObject object, const std::string& name) {
   i.name = object.text("name", name);
   FieldReader of_table(object, kAnyNumbers);
   table_fields(of_table, i);
-  FieldReader reader(object, kNotNegative);
+  FieldReader reader(object, kOfSoftware);
   fields(reader, i);
   if (object.has_value("serving")) {
     reader("serving", i.serving.emplace());

@@ -37,7 +37,8 @@ struct LegalNumbers {
   std::optional<int> least_small{};
   std::int64_t least_count = std::numeric_limits<std::int64_t>::min(),
                most_count = std::numeric_limits<std::int64_t>::max();
-  std::string_view words{};  // for messages
+  std::string_view words{};      // for messages
+  std::optional<double> most{};  // of plain numbers, no quantities
 };
 inline constexpr LegalNumbers kAnyNumbers{},
     kNotNegative{0, 0, 0, kAnyNumbers.most_count, "must be 0 or more"};
@@ -118,6 +119,8 @@ class FieldReader {
   void operator()(std::string_view key, double& x) {
     x = object_.number(key, x);
     if (legal_.least && !(x >= *legal_.least)) object_.fail(key, std::string(legal_.words));
+    if (legal_.most && !(x <= *legal_.most))
+      object_.fail(key, "must be at most " + format_count(std::llround(*legal_.most)));
   }
   void operator()(std::string_view key, Bytes& x) {
     const auto given = object_.quantity(key, unit_suffixes::memory);

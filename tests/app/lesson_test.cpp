@@ -211,6 +211,8 @@ TEST_CASE("what is wrong with a lesson is named with its line") {
   CHECK_THAT(refusal_of(":gold Fast if mfu"), contains("a goal is a comparison"));
   CHECK_THROWS_WITH(parse_lesson("no front", "x.md"), contains("x.md:1"));
   CHECK_THROWS_WITH(parse_lesson("---\ntitle: T\n---\n## S\n", "x.md"), contains("chapter: is missing"));
+  CHECK_THROWS_WITH(parse_lesson("---\ntitle: \n---\n## S\n", "x.md"),
+                    contains("x.md:2: title: has no value"));
 }
 
 TEST_CASE(

@@ -175,6 +175,10 @@ TEST_CASE("a preset with an unknown, missing or mistyped field is refused by nam
   CHECK_THROWS_AS(sim::load_model_preset("list"), PresetError);
   folder.write("models/circle.json", R"({"extends": "circle", "source": "a test"})");
   CHECK_THROWS_WITH(sim::load_model_preset("circle"), contains("circle"));
+  folder.write("implementations/large.json",
+               R"({"kernels": {"loss_bytes_per_logit": 2e6}, "source": "a test"})");
+  CHECK_THROWS_WITH(sim::load_implementation_preset("large"),
+                    contains("kernels.loss_bytes_per_logit") && contains("at most 1,000,000"));
   folder.write("hardware/twice.json",
                R"({"bf16_tflops_dense": 1, "memory_gib": 1, "memory_bytes": 5, "source": "a test"})");
   CHECK_THROWS_WITH(sim::load_hardware_preset("twice"), contains("memory_bytes") && contains("twice"));

@@ -267,6 +267,17 @@ TEST_CASE("sizes that are each possible but not together are found before anythi
   s.model.num_hidden_layers = 1 << 16;
   CHECK(complains_about(s, "model.hidden_size"));
 
+  // Sound sizes, once a micro-batch: more than 1 EiB goes through memory.
+  s = sound_training();
+  s.model = sim::load_model_preset("mixtral-8x7b");
+  s.workload.global_batch_size = 1 << 18;
+  REQUIRE(sim::validate(s).empty());
+  s.implementation.kernels.accumulation_bytes_per_parameter = 1000;
+  CHECK(complains_about(s, "workload.global_batch_size"));
+  s.implementation.kernels.accumulation_bytes_per_parameter = 0;
+  s.implementation.kernels.side_passes["layer.mlp.down.forward"] = 1000;
+  CHECK(complains_about(s, "workload.global_batch_size"));
+
   // Products of latent attention, which are not of the hidden size.
   s = sound_training();
   s.model = sim::load_model_preset("deepseek-v3");
