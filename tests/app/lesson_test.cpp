@@ -148,7 +148,7 @@ TEST_CASE("what differs between runs is the heading of what was measured of them
 
 TEST_CASE("lessons stand by the number of their chapter, then by their place, those without one behind") {
   const auto one = [](const std::string& chapter, const std::string& place) {
-    return parse_lesson("---\ntitle: " + place + "\nchapter: " + chapter +
+    return parse_lesson("---\ntitle: at " + place + "\nchapter: " + chapter +
                             (place.empty() ? "" : "\nplace: " + place) +
                             "\nminutes: 1\nsystems: 2\nscenario: train-llama-3.1-8b-h100\n---\n\n## S\n",
                         "here.md");
