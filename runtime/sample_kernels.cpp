@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "runtime/other_load.h"
@@ -43,7 +44,14 @@ class Sampler {
     std::iota(all.begin(), all.end(), std::size_t{0});
     timed_.resize(all.size());
     to_do_ = all.size() * static_cast<std::size_t>(sampling_.passes);
-    for (int done = 0; done < sampling_.passes; ++done) pass(all);
+    // Mixed, each time otherwise: a slow second is then of operations of all kinds and sizes, and not of
+    // those that predictions take the mean of.
+    std::mt19937_64 random(1);
+    for (int done = 0; done < sampling_.passes; ++done) {
+      std::ranges::shuffle(all, random);
+      pass(all);
+    }
+    std::ranges::sort(all);
     std::vector<std::size_t> again;
     for (const std::size_t i : all)
       if (!timed_[i].empty() && std::ranges::none_of(timed_[i].front(), is_undisturbed)) again.push_back(i);
