@@ -63,67 +63,37 @@ KERNELS_INLINE void stream(float* out, const float* inp, const float* weight, co
   }
 }
 
-template <int lanes>
-KERNELS_INLINE void stream_rows(float* out, const float* inp, const float* weight, const float* bias,
-                                const float* residual, MatmulShape s, std::int64_t begin, std::int64_t end) {
-  switch (s.M) {
-    case 1:
-      return stream<1, lanes>(out, inp, weight, bias, residual, s, begin, end);
-    case 2:
-      return stream<2, lanes>(out, inp, weight, bias, residual, s, begin, end);
-    case 3:
-      return stream<3, lanes>(out, inp, weight, bias, residual, s, begin, end);
-    case 4:
-      return stream<4, lanes>(out, inp, weight, bias, residual, s, begin, end);
-    case 5:
-      return stream<5, lanes>(out, inp, weight, bias, residual, s, begin, end);
-    case 6:
-      return stream<6, lanes>(out, inp, weight, bias, residual, s, begin, end);
-    case 7:
-      return stream<7, lanes>(out, inp, weight, bias, residual, s, begin, end);
-    case 8:
-      return stream<8, lanes>(out, inp, weight, bias, residual, s, begin, end);
+struct Streamed {
+  template <int lanes>
+  static KERNELS_INLINE void run(float* out, const float* inp, const float* weight, const float* bias,
+                                 const float* residual, MatmulShape s, std::int64_t begin, std::int64_t end) {
+    switch (s.M) {
+      case 1:
+        return stream<1, lanes>(out, inp, weight, bias, residual, s, begin, end);
+      case 2:
+        return stream<2, lanes>(out, inp, weight, bias, residual, s, begin, end);
+      case 3:
+        return stream<3, lanes>(out, inp, weight, bias, residual, s, begin, end);
+      case 4:
+        return stream<4, lanes>(out, inp, weight, bias, residual, s, begin, end);
+      case 5:
+        return stream<5, lanes>(out, inp, weight, bias, residual, s, begin, end);
+      case 6:
+        return stream<6, lanes>(out, inp, weight, bias, residual, s, begin, end);
+      case 7:
+        return stream<7, lanes>(out, inp, weight, bias, residual, s, begin, end);
+      case 8:
+        return stream<8, lanes>(out, inp, weight, bias, residual, s, begin, end);
+    }
   }
-}
-
-using StreamRows = void (*)(float* out, const float* inp, const float* weight, const float* bias,
-                            const float* residual, MatmulShape s, std::int64_t begin, std::int64_t end);
-
-void stream_by_4(float* out, const float* inp, const float* weight, const float* bias, const float* residual,
-                 MatmulShape s, std::int64_t begin, std::int64_t end) {
-  stream_rows<4>(out, inp, weight, bias, residual, s, begin, end);
-}
-
-#if KERNELS_IS_MULTIVERSION
-__attribute__((target("arch=x86-64-v3"))) void stream_by_8(float* out, const float* inp, const float* weight,
-                                                           const float* bias, const float* residual,
-                                                           MatmulShape s, std::int64_t begin,
-                                                           std::int64_t end) {
-  stream_rows<8>(out, inp, weight, bias, residual, s, begin, end);
-}
-__attribute__((target("arch=x86-64-v4"))) void stream_by_16(float* out, const float* inp, const float* weight,
-                                                            const float* bias, const float* residual,
-                                                            MatmulShape s, std::int64_t begin,
-                                                            std::int64_t end) {
-  stream_rows<16>(out, inp, weight, bias, residual, s, begin, end);
-}
-
-StreamRows widest() {
-  if (has_wide_vectors()) return stream_by_16;
-  return __builtin_cpu_supports("x86-64-v3") ? stream_by_8 : stream_by_4;
-}
-#else
-StreamRows widest() {
-  return stream_by_4;
-}
-#endif
+};
 
 }  // namespace
 
 void matmul_streamed(float* out, const float* inp, const float* weight, const float* bias,
                      const float* residual, MatmulShape s, std::int64_t begin, std::int64_t end) {
-  static const StreamRows chosen = widest();
-  chosen(out, inp, weight, bias, residual, s, begin, end);
+  static const auto streamed = with_widest_vectors<Streamed>(matmul_streamed);
+  streamed(out, inp, weight, bias, residual, s, begin, end);
 }
 
 }  // namespace kernels::cpu

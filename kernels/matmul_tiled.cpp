@@ -84,39 +84,21 @@ KERNELS_INLINE void all_columns(const Product& p, std::int64_t n, std::int64_t e
   for (; n < end; ++n) all_rows<rows, 1, lanes>(p, 0, n);
 }
 
-using Columns = void (*)(const Product& p, std::int64_t begin, std::int64_t end);
-
-// Three rows by four columns take 12 of 16 registers for the sums, five for factors; six rows 24 of 32.
-void columns_by_4(const Product& p, std::int64_t begin, std::int64_t end) {
-  all_columns<3, 4>(p, begin, end);
-}
-
-#if KERNELS_IS_MULTIVERSION
-__attribute__((target("arch=x86-64-v3"))) void columns_by_8(const Product& p, std::int64_t begin,
-                                                            std::int64_t end) {
-  all_columns<3, 8>(p, begin, end);
-}
-__attribute__((target("arch=x86-64-v4"))) void columns_by_16(const Product& p, std::int64_t begin,
-                                                             std::int64_t end) {
-  all_columns<6, 16>(p, begin, end);
-}
-
-Columns widest() {
-  if (has_wide_vectors()) return columns_by_16;
-  return __builtin_cpu_supports("x86-64-v3") ? columns_by_8 : columns_by_4;
-}
-#else
-Columns widest() {
-  return columns_by_4;
-}
-#endif
+struct Tiled {
+  // Three rows by four columns take 12 of 16 registers for the sums, five for factors; six rows 24 of 32.
+  template <int lanes>
+  static KERNELS_INLINE void run(float* out, const float* inp, const float* weight, const float* bias,
+                                 const float* residual, MatmulShape s, std::int64_t begin, std::int64_t end) {
+    all_columns<lanes == 16 ? 6 : 3, lanes>({out, inp, weight, bias, residual, s}, begin, end);
+  }
+};
 
 }  // namespace
 
 void matmul_tiled(float* out, const float* inp, const float* weight, const float* bias, const float* residual,
                   MatmulShape s, std::int64_t begin, std::int64_t end) {
-  static const Columns chosen = widest();
-  chosen({out, inp, weight, bias, residual, s}, begin, end);
+  static const auto tiled = with_widest_vectors<Tiled>(matmul_tiled);
+  tiled(out, inp, weight, bias, residual, s, begin, end);
 }
 
 }  // namespace kernels::cpu

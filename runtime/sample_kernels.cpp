@@ -51,7 +51,6 @@ class Sampler {
       std::ranges::shuffle(all, random);
       pass(all);
     }
-    std::ranges::sort(all);
     std::vector<std::size_t> again;
     for (const std::size_t i : all)
       if (!timed_[i].empty() && std::ranges::none_of(timed_[i].front(), is_undisturbed)) again.push_back(i);

@@ -21,8 +21,8 @@ struct Sampling {
   // that an operation or a run is timed, it is timed once more when all are through. 0: kernels run
   // elsewhere.
   int threads = 0;
-  // Of sample_kernels(): how often all operations are timed, one pass after the other. A
-  // neighbour slows whatever is timed within the same seconds, and one pass is over by then.
+  // Of sample_kernels(): how often all operations are timed, one pass after the other, each in another order.
+  // A neighbour slows whatever is timed within the same seconds, and one pass is over by then.
   int passes = 1;
   // Where the device's power limit holds back whatever follows much arithmetic: a pause of so many times what
   // such an operation took.

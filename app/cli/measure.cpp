@@ -75,7 +75,9 @@ Growth growth_of(const MeasuredSeries& measured) {
 // Where the powers of time are so far apart that it shows in a plot: which runs are to blame.
 std::string why_apart(const MeasuredSeries& measured, const Growth& growth) {
   constexpr double kShows = 0.15;
-  if (!growth.predicted_time || std::abs(*growth.predicted_time - *growth.measured_time) <= kShows) return {};
+  if (!growth.predicted_time || !growth.measured_time) return {};
+  const double apart = std::abs(*growth.predicted_time - *growth.measured_time);
+  if (apart <= kShows) return {};
   std::vector<std::string> each;
   for (std::size_t i = 0; i < measured.runs.size(); ++i) {
     const runtime::SeriesRun& run = measured.runs[i];
@@ -83,8 +85,8 @@ std::string why_apart(const MeasuredSeries& measured, const Growth& growth) {
       each.push_back(fmt::format("{:.2f} ({})", sim::step_time(run.measured) / sim::step_time(run.predicted),
                                  measured.series->points[i].at));
   }
-  return fmt::format("  they are {:.2f} apart: whole runs took, of the predicted time, {}\n",
-                     std::abs(*growth.predicted_time - *growth.measured_time), fmt::join(each, ", "));
+  return fmt::format("  they are {:.2f} apart: whole runs took, of the predicted time, {}\n", apart,
+                     fmt::join(each, ", "));
 }
 
 std::string power(std::optional<double> exponent) {

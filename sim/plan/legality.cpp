@@ -1,7 +1,6 @@
 #include "sim/plan/legality.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -33,13 +32,14 @@ class Checker {
     check_strategy();
     check_workload();
     check_implementation();
-    if (problems_.empty()) check_weights();  // products of sizes that are each sound
-    if (problems_.empty()) check_extent();
+    const double bytes = problems_.empty() ? bytes_of_element() : 0;
+    if (problems_.empty()) check_weights(bytes);  // products of sizes that are each sound
+    if (problems_.empty()) check_extent(bytes);
     return std::move(problems_);
   }
   std::vector<Problem> run_model() {
     check_model();
-    if (problems_.empty()) check_weights();
+    if (problems_.empty()) check_weights(bytes_of_element());
     return std::move(problems_);
   }
   std::vector<Problem> run_division_and_work() {
@@ -677,8 +677,8 @@ class Checker {
                    kernels.quantisation.gradient_bytes;
     for (const ExtraTensor& t : memory.tensors)
       bytes += t.hidden + t.query + t.key_value + t.feed_forward + t.vocabulary + t.hidden_of_rows;
-    for (const auto& saved : {memory.saved, memory.saved_selective})
-      if (saved)
+    for (const std::optional<SavedActivations>* const form : {&memory.saved, &memory.saved_selective})
+      if (const auto& saved = *form)
         bytes += saved->hidden + saved->query + saved->key_value + saved->feed_forward + saved->heads +
                  saved->scores + saved->hidden_of_every_rank;
     return bytes + memory.gradient_copy_bytes + memory.bucket_bytes + memory.reduction_copy_bytes +
@@ -686,12 +686,12 @@ class Checker {
   }
 
   // In doubles, which cannot overflow here.
-  void check_weights() {
-    if (weights() * bytes_of_element() > kMostBytes)
+  void check_weights(double bytes_of_element) {
+    if (weights() * bytes_of_element > kMostBytes)
       add("model.hidden_size", "makes a model of more than 1 EiB");
   }
 
-  void check_extent() {
+  void check_extent(double bytes_of_element) {
     const Model& m = s_.model;
     const Workload& w = s_.workload;
     const bool train = w.task == Task::train;
@@ -705,13 +705,13 @@ class Checker {
     const double per_layer = width_beside_experts() + rows * width_of_expert();
     double activations = sequences * length * (layers * per_layer + d(m.vocab_size));
     const MemoryProfile& memory = s_.implementation.memory;
-    const bool keeps_scores =
-        std::ranges::any_of(std::array{memory.saved, memory.saved_selective},
-                            [](const auto& saved) { return saved && saved->scores > 0; });
-    if (s_.implementation.attention == AttentionKind::standard || keeps_scores)
+    const auto has_scores = [](const std::optional<SavedActivations>& saved) {
+      return saved && saved->scores > 0;
+    };
+    if (s_.implementation.attention == AttentionKind::standard || has_scores(memory.saved) ||
+        has_scores(memory.saved_selective))
       activations += sequences * length * length * layers * d(m.num_attention_heads);
-    const double bytes = bytes_of_element();
-    if (activations * bytes > kMostBytes)
+    if (activations * bytes_of_element > kMostBytes)
       add(train ? "workload.seq_len" : "workload.prompt_length", "makes activations of more than 1 EiB");
     const double rounds =
         train ? d(w.global_batch_size / w.micro_batch_size) / s_.strategy.data_parallel : d(w.max_new_tokens);
@@ -723,7 +723,7 @@ class Checker {
     const double again = train || !w.kv_cache
                              ? weights() + activations
                              : weights() + sequences * length * layers * 2 * d(m.query_size());
-    if (problems_.empty() && (rounds * again + activations) * bytes > kMostBytes)
+    if (problems_.empty() && (rounds * again + activations) * bytes_of_element > kMostBytes)
       add(train ? "workload.global_batch_size" : "workload.max_new_tokens", "moves more than 1 EiB ",
           train ? "in a step" : "in a generation");
   }

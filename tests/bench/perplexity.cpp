@@ -67,6 +67,9 @@ int measure(int argc, char** argv) {
     } else if (std::string_view(argv[1]) == "--tokens" && argc > 2) {
       most_tokens = std::clamp(static_cast<std::size_t>(std::atoll(argv[2])), std::size_t{2}, kMostTokens);
       --argc, ++argv;
+    } else {
+      argc = 0;  // how it is used is told
+      break;
     }
   }
   if (argc < 3) {
