@@ -32,7 +32,7 @@ namespace {
 using sim::Access;
 using sim::OpKind;
 
-// Products, attention of whole prompts and optimizers, of every size. What stands between them in a layer is
+// Products, those of experts too, attention of whole prompts and optimizers, of every size. What stands between them in a layer is
 // timed in runs (runtime/sample_runs): it takes most of its time to fetch from other cores' caches what they
 // left there, which it does not find when it is timed alone.
 std::vector<SingleOperation> operations_in_fp32() {
@@ -49,6 +49,19 @@ std::vector<SingleOperation> operations_in_fp32() {
       for (const auto& [N, K] : kWeights)
         if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= kMostFlops)
           all.push_back(product(kind, M, N, K));
+    }
+  constexpr std::pair<std::int64_t, std::int64_t> kWeightsOfExperts[] = {
+      // (N, K)
+      {512, 256}, {256, 512}, {1792, 448}, {448, 896}, {768, 1536}};
+  struct Rows {
+    std::int64_t experts, of_each;
+  };
+  for (const OpKind kind : {OpKind::grouped_matmul, OpKind::grouped_matmul_backward_input,
+                            OpKind::grouped_matmul_backward_weight})
+    for (const Rows& rows : {Rows{2, 1}, Rows{8, 12}, Rows{8, 44}, Rows{8, 128}, Rows{8, 512}}) {
+      if (kind != OpKind::grouped_matmul && rows.of_each == 1) continue;  // as decoding has them
+      for (const auto& [N, K] : kWeightsOfExperts)
+        all.push_back(grouped_product(kind, rows.experts * rows.of_each, rows.experts, N, K));
     }
   constexpr Heads kHeads[] = {{4, 4, 32}, {9, 3, 64}, {12, 12, 64}};
   for (const Heads& h : kHeads) {

@@ -59,8 +59,8 @@ SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_
           .absent();
     case OpKind::matmul_backward_input:
       return single.add(Access::write, {M, K}).add(Access::read, {M, N}).add(Access::read, {N, K});
-    default:
-      return single.add(Access::update, {N, K}).absent().add(Access::read, {M, N}).add(Access::read, {M, K});
+    default:  // as the first micro-batch of a step writes it; the later ones add to it
+      return single.add(Access::write, {N, K}).absent().add(Access::read, {M, N}).add(Access::read, {M, K});
   }
 }
 
@@ -76,6 +76,33 @@ SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K
       .absent()
       .absent()
       .add_f32(Access::read, {N, groups});
+}
+
+SingleOperation grouped_product(OpKind kind, std::int64_t M, std::int64_t experts, std::int64_t N,
+                                std::int64_t K) {
+  SingleOperation single(kind);
+  single.variables(1, M, M).dims(
+      {.rows = M, .cols = N, .inner = K, .groups = experts, .experts = experts, .chosen = 1});
+  single.has_capacity();
+  switch (kind) {
+    case OpKind::grouped_matmul:
+      return single.add(Access::write, {M, N})
+          .add(Access::read, {M, K})
+          .add(Access::read, {experts, N, K})
+          .absent()
+          .absent();
+    case OpKind::grouped_matmul_backward_input:
+      return single.add(Access::write, {M, K})
+          .add(Access::read, {M, N})
+          .add(Access::read, {experts, N, K})
+          .absent();
+    default:
+      return single.add(Access::update, {experts, N, K})
+          .absent()
+          .add(Access::read, {M, N})
+          .add(Access::read, {M, K})
+          .absent();
+  }
 }
 
 SingleOperation norm(OpKind kind, std::int64_t R, std::int64_t C) {

@@ -51,6 +51,11 @@ class SingleOperation {
   // As a run computes in that type: tf32 multiplies what is stored in fp32; fp8 is of products alone, whose
   // factors are in fp8 and whose results in bf16.
   SingleOperation& computing_in(sim::DType dtype);
+  // Experts have equal shares of the rows, whoever was chosen.
+  SingleOperation& has_capacity() {
+    operation_.has_capacity = true;
+    return *this;
+  }
   SingleOperation& absent() {
     operation_.operands.push_back({});
     return *this;
@@ -91,6 +96,9 @@ SingleOperation product(sim::OpKind kind, std::int64_t M, std::int64_t N, std::i
 // row, or, 0, for each row.
 SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K, sim::DType weights,
                                   std::int64_t group);
+// Of M rows that as many experts share evenly, each with a weight of its own.
+SingleOperation grouped_product(sim::OpKind kind, std::int64_t M, std::int64_t experts, std::int64_t N,
+                                std::int64_t K);
 SingleOperation norm(sim::OpKind kind, std::int64_t R, std::int64_t C);
 SingleOperation elementwise(sim::OpKind kind, std::int64_t R, std::int64_t F);
 // out (R, C) = inp (R, C).

@@ -17,7 +17,10 @@ using Coordinates = std::array<double, 5>;
 
 Coordinates coordinates(const KernelSample& s) {
   const auto log = [](std::int64_t n) { return n > 0 ? std::log(static_cast<double>(n)) : 0.0; };
-  if (is_product(s.kind)) return {log(s.rows), log(s.cols), log(s.inner)};
+  // The rows of one product.
+  if (is_product(s.kind))
+    return {log(s.groups > 0 ? std::max(s.rows / s.groups, std::int64_t{1}) : s.rows), log(s.cols),
+            log(s.inner)};
   if (is_attention(s.kind))
     return {log(s.batch * s.kv_heads), log(s.heads) - log(s.kv_heads), log(s.query_length), log(s.kv_length),
             log(s.head_dim)};
@@ -184,6 +187,7 @@ KernelSample kernel_shape(const Operation& op, const Variables& of_action, const
   s.rows = op.dims.rows.value(v);
   s.cols = op.dims.hidden > 0 ? op.dims.hidden : op.dims.vocab > 0 ? op.dims.vocab : op.dims.cols.value(v);
   s.inner = op.dims.inner.value(v);
+  s.groups = op.dims.groups;
   if (op.dims.heads > 0) {
     const Variables whole = whole_attention(op, v);
     s.batch = v.batch;

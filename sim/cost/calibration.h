@@ -29,6 +29,7 @@ struct KernelSample {
   // Matrix products: M, N, K. Norms, embedding: rows, hidden. Cross-entropy, sampling: rows, vocabulary.
   // Elementwise kinds: rows, cols. Multi-tensor kinds have none: their bytes are their size.
   std::int64_t rows = 0, cols = 0, inner = 0;
+  std::int64_t groups = 0;  // products of experts: which share the rows
   std::int64_t batch = 0, query_length = 0, kv_length = 0, heads = 0, kv_heads = 0,
                head_dim = 0;  // attention, rotation, KV append
   Flops flops;

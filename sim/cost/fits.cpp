@@ -131,6 +131,7 @@ std::string shape_text(const KernelSample& s) {
   add(product ? "M" : "rows", s.rows);
   add(product ? "N" : "columns", s.cols);
   add("K", s.inner);
+  add("groups", s.groups);
   add("sequences", s.batch);
   add("queries", s.query_length);
   add("keys", s.kv_length);

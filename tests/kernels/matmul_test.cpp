@@ -67,7 +67,9 @@ TEST_CASE("matmul_backward_input is as accurate as plain loops, written or accum
   }
 }
 
-TEST_CASE("matmul_backward_weight adds the weight's and the bias's gradient as accurately as plain loops") {
+TEST_CASE(
+    "matmul_backward_weight adds the weight's and the bias's gradient as accurately as plain loops, or writes "
+    "them") {
   for (const MatmulShape s : kShapes) {
     CAPTURE(s.M, s.N, s.K);
     const auto dout = normal_tensor(s.M * s.N, 1), inp = normal_tensor(s.M * s.K, 2);
@@ -86,6 +88,14 @@ TEST_CASE("matmul_backward_weight adds the weight's and the bias's gradient as a
     auto without_bias = dweight_before;
     kernels::cpu::matmul_backward_weight(without_bias.data(), nullptr, dout.data(), inp.data(), s);
     CHECK(without_bias == dweight);
+
+    std::vector<float> zeros(dweight.size()), bias_zeros(dbias.size());
+    kernels::cpu::matmul_backward_weight(zeros.data(), bias_zeros.data(), dout.data(), inp.data(), s);
+    std::vector<float> written(dweight.size(), NAN), bias_written(dbias.size(), NAN);
+    kernels::cpu::matmul_backward_weight(written.data(), bias_written.data(), dout.data(), inp.data(), s,
+                                         false);
+    CHECK(written == zeros);
+    CHECK(bias_written == bias_zeros);
   }
 }
 

@@ -102,6 +102,28 @@ TEST_CASE("a sample of a CPU that something disturbed does not decide alone of t
   CHECK(calibrated_ratio(c, near)->ratio < 1.5 * std::sqrt(2));
 }
 
+TEST_CASE("products of experts are predicted from those of as many rows for each, however many experts") {
+  const auto of_experts = [](std::int64_t experts, std::int64_t each) {
+    Operation op = product(experts * each, 1024, 256);
+    op.kind = OpKind::grouped_matmul;
+    op.dims.groups = experts;
+    Work w = product_work(experts * each, 1024, 256);
+    w.read = {4 * experts * (each * 256 + 1024 * 256)};
+    return kernel_shape(op, {}, w);
+  };
+  Calibration c;
+  c.hardware = laptop();
+  c.hardware.is_cpu = true;
+  c.launch = c.hardware.launch;
+  for (const std::int64_t each : {1, 32, 512}) {
+    KernelSample s = of_experts(8, each);
+    s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * (each == 32 ? 2.0 : 1.2);
+    c.samples.push_back(s);
+  }
+  CHECK(calibrated_ratio(c, of_experts(128, 32))->ratio == Approx(2).epsilon(0.05));
+  CHECK(calibrated_ratio(c, of_experts(2, 512))->ratio == Approx(1.2).epsilon(0.05));
+}
+
 TEST_CASE("beyond the measured shapes the ratio at the edge is held") {
   const Calibration c = calibrate(skinny_or_not);
   const Work w = product_work(65536, 4096, 4096);
@@ -279,6 +301,7 @@ TEST_CASE("a calibration's file reads back as it was written, and refuses what i
   c.software = "kernels 1";
   c.collectives = {{OpKind::all_reduce, 2, {1024}, us(3)}, {OpKind::send, 2, {4096}, us(5)}};
   c.cache_shares = {{{1 << 20}, 0}, {{1 << 22}, 0.75}};
+  c.samples.front().groups = 8;
   const std::string json = to_json(c);
   CHECK(to_json(calibration_from_json(json, "c.json")) == json);
   const auto refused = [&](std::vector<CacheShare> shares, const char* message) {
