@@ -21,7 +21,8 @@ std::vector<sim::CacheShare> cache_shares(const std::vector<ReadInTurn>& read, d
   return shares;
 }
 
-std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes last_level_cache) {
+std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes last_level_cache,
+                                                  const std::stop_token& stop) {
   constexpr std::int64_t kPieces = 8;  // of the cache's size, each a product's weight
   constexpr std::int64_t kColumns = 256;
   const std::int64_t rows =
@@ -38,6 +39,7 @@ std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes las
   };
   std::vector<ReadInTurn> read;
   for (std::int64_t pieces = kPieces / 4; pieces <= 2 * kPieces; pieces += 2) {
+    if (stop.stop_requested()) return {};
     const sim::Bytes working_set = operands_size(piece) * pieces;
     Stopwatch stopwatch(device, working_set, working_set, sim::DType::fp32, kLength);
     read.push_back({working_set, least_mean([&] { return stopwatch.time_cached(piece); })});

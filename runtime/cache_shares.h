@@ -2,6 +2,7 @@
 // recently keeps nothing of a working set that is somewhat larger than itself, and other programs, or other
 // guests of a host, may hold a part of it: its size alone does not say what comes from memory.
 #pragma once
+#include <stop_token>
 #include <vector>
 
 #include "runtime/device.h"
@@ -11,8 +12,9 @@ namespace runtime {
 
 // Working sets from a quarter of the last cache, which it is taken to hold, to twice its size, read in turn
 // as decoding reads weights; takes about half a second. Empty where the size is not known (0), or where
-// memory is about as fast as the cache.
-std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes last_level_cache);
+// memory is about as fast as the cache. Also empty, and soon, on a stop request.
+std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes last_level_cache,
+                                                  const std::stop_token& stop);
 
 // From seconds of an operation over each working set, and where none of it is in a cache: ascending in both
 // members, the first working set taken to be held.

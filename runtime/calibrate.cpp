@@ -357,7 +357,8 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   measure_limits();
   // A part is not worth keeping: whoever asks for an end gets it after the operation that is being timed.
   if (stop.stop_requested()) return calibration;
-  calibration.cache_shares = measure_cache_shares(*device, hardware.last_level_cache);
+  calibration.cache_shares = measure_cache_shares(*device, hardware.last_level_cache, stop);
+  if (stop.stop_requested()) return calibration;
   MachinePace pace(*device, hardware.last_level_cache);
   std::vector<Pace> paces;
   constexpr SampleLength kEachPass{.seconds = 0.01, .most = 10, .fewest = 1};

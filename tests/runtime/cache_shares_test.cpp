@@ -24,8 +24,8 @@ TEST_CASE("Where memory is as fast as the cache nothing is said of what comes fr
 TEST_CASE("Shares of a cache are measured over working sets from a quarter of it to twice its size") {
   const auto device = runtime::make_cpu_device(1);
   constexpr sim::Bytes kCache{8 << 20};
-  const auto shares = runtime::measure_cache_shares(*device, kCache);
-  CHECK(runtime::measure_cache_shares(*device, {}).empty());
+  const auto shares = runtime::measure_cache_shares(*device, kCache, {});
+  CHECK(runtime::measure_cache_shares(*device, {}, {}).empty());
   if (shares.empty()) return;  // memory was as fast
   CHECK(shares.front().working_set.value == Approx(0.25 * kCache.value).epsilon(0.01));
   CHECK(shares.back().working_set.value == Approx(2.0 * kCache.value).epsilon(0.01));
