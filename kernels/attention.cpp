@@ -19,10 +19,6 @@
 namespace kernels::cpu {
 namespace {
 
-int blas_int(std::int64_t n) {
-  return static_cast<int>(n);
-}
-
 // Standard attention's three products, on strided rows. Called from within parallel regions, where OpenBLAS
 // works on the calling thread alone.
 

@@ -11,10 +11,6 @@
 namespace kernels::cpu {
 namespace {
 
-int blas_int(std::int64_t n) {
-  return static_cast<int>(n);
-}
-
 // Expanded keys and values, or their gradients.
 template <class Float>
 struct Expanded {

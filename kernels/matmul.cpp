@@ -13,18 +13,14 @@
 namespace kernels::cpu {
 namespace {
 
-int blas_int(std::int64_t n) {
-  return static_cast<int>(n);
-}
-
 KERNELS_MULTIVERSION void add_rows(float* out, const float* a, const float* b, std::int64_t count) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
 
 // out (M, N) = bias + residual, whichever are there: what a product is then added to. Zeros, too, are written
-// here: OpenBLAS writes them (beta = 0) so slowly that two cores of an AMD EPYC took up to 1.4 times as long for
-// a product of 64 rows.
+// here: OpenBLAS writes them (beta = 0) so slowly that two cores of an AMD EPYC took up to 1.4 times as long
+// for a product of 64 rows.
 void preload(float* out, const float* bias, const float* residual, MatmulShape s) {
   parallel_ranges(s.M, s.N, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m) {
@@ -44,7 +40,7 @@ void preload(float* out, const float* bias, const float* residual, MatmulShape s
 KERNELS_MULTIVERSION void add_column_sums(float* sums, const float* dout, MatmulShape s, std::int64_t begin,
                                           std::int64_t end) {
   constexpr std::int64_t kColumns = 1024;  // of partial sums, on the stack: a page of each row in one go
-  constexpr std::int64_t kRows = 64;      // summed before they join the total: keeps rounding errors short
+  constexpr std::int64_t kRows = 64;       // summed before they join the total: keeps rounding errors short
   for (std::int64_t first = begin; first < end; first += kColumns) {
     const std::int64_t width = std::min(kColumns, end - first);
     for (std::int64_t top = 0; top < s.M; top += kRows) {

@@ -32,9 +32,9 @@ namespace {
 using sim::Access;
 using sim::OpKind;
 
-// Products, those of experts too, attention of whole prompts and optimizers, of every size. What stands between them in a layer is
-// timed in runs (runtime/sample_runs): it takes most of its time to fetch from other cores' caches what they
-// left there, which it does not find when it is timed alone.
+// Products, those of experts too, attention of whole prompts and optimizers, of every size. What stands
+// between them in a layer is timed in runs (runtime/sample_runs): it takes most of its time to fetch from
+// other cores' caches what they left there, which it does not find when it is timed alone.
 std::vector<SingleOperation> operations_in_fp32() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
@@ -51,8 +51,7 @@ std::vector<SingleOperation> operations_in_fp32() {
           all.push_back(product(kind, M, N, K));
     }
   constexpr std::pair<std::int64_t, std::int64_t> kWeightsOfExperts[] = {
-      // (N, K)
-      {512, 256}, {256, 512}, {1792, 448}, {448, 896}, {768, 1536}};
+      {512, 256}, {256, 512}, {1792, 448}, {448, 896}, {768, 1536}};  // (N, K)
   struct Rows {
     std::int64_t experts, of_each;
   };

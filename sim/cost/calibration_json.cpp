@@ -25,8 +25,8 @@ void fields(auto& v, Like<KernelSample> auto& s) {
   v.needed("bytes", s.bytes.value);
   v.needed("median_seconds", s.median.value);
   v("spread", s.spread);
-  unless_zero<&P::rows, &P::cols, &P::inner, &P::groups, &P::batch, &P::query_length, &P::kv_length, &P::heads,
-              &P::kv_heads, &P::head_dim>(v, s);
+  unless_zero<&P::rows, &P::cols, &P::inner, &P::groups, &P::batch, &P::query_length, &P::kv_length,
+              &P::heads, &P::kv_heads, &P::head_dim>(v, s);
   v.unless_zero("working_set_bytes", s.working_set.value);
 }
 
