@@ -10,7 +10,7 @@
 
 #include "kernels/attention_tile.h"
 #include "kernels/bf16_rows.h"
-#include "kernels/blas.h"
+#include "kernels/blas_product.h"
 #include "kernels/cuda/types.h"
 #include "kernels/parallel.h"
 #include "kernels/tile_product.h"
@@ -19,29 +19,14 @@
 namespace kernels::cpu {
 namespace {
 
-// Standard attention's three products, on strided rows. Called from within parallel regions, where OpenBLAS
-// works on the calling thread alone.
-
-// c (rows, columns) = a (rows, D) b (columns, D)^T. Zeros are written here: OpenBLAS takes longer for them.
-void product_nt(float* c, std::int64_t c_stride, ConstRows a, ConstRows b, std::int64_t rows,
-                std::int64_t columns, std::int64_t D) {
-  zero_rows(Rows{c, c_stride}, rows, columns);
-  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(rows), blas_int(columns), blas_int(D), 1.0f,
-               a.data, blas_int(a.stride), b.data, blas_int(b.stride), 1.0f, c, blas_int(c_stride));
+Factor factor(ConstRows rows, bool transposed = false) {
+  return {rows.data, rows.stride, transposed};
 }
 
-// c (rows, D) += alpha a (rows, inner) b (inner, D)
-void add_product_nn(Rows c, float alpha, const float* a, std::int64_t a_stride, ConstRows b,
-                    std::int64_t rows, std::int64_t inner, std::int64_t D) {
-  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha,
-               a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
-}
-
-// c (rows, D) += alpha a (inner, rows)^T b (inner, D)
-void add_product_tn(Rows c, float alpha, const float* a, std::int64_t a_stride, ConstRows b,
-                    std::int64_t rows, std::int64_t inner, std::int64_t D) {
-  blas().sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha,
-               a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
+// scores (T, T) = a (T, D) b (T, D)^T
+void head_scores(float* scores, ConstRows a, ConstRows b, AttentionShape s) {
+  zero_rows(Rows{scores, s.T}, s.T, s.T);
+  add_product({scores, s.T}, factor(a), factor(b, true), s.T, s.T, s.D);
 }
 
 }  // namespace
@@ -163,10 +148,10 @@ void attention_standard_forward(float* out, float* probabilities, const float* q
     const std::int64_t b = task / s.H, h = task % s.H, g = h / (s.H / s.G);
     float* scores = probabilities + task * s.T * s.T;
     const Rows head_out = output_rows(out, s, b, h);
-    product_nt(scores, s.T, packed.queries(b, h), packed.keys(b, g), s.T, s.T, s.D);
+    head_scores(scores, packed.queries(b, h), packed.keys(b, g), s);
     causal_softmax(scores, mask_of_head(s, h), scale, s.T);
     zero_rows(head_out, s.T, s.D);
-    add_product_nn(head_out, 1.0f, scores, s.T, packed.values(b, g), s.T, s.T, s.D);
+    add_product(matrix(head_out), {scores, s.T}, factor(packed.values(b, g)), s.T, s.D, s.T);
   });
 }
 
@@ -188,13 +173,13 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
       const Rows dqueries = gradients.queries(b, h);
       const float* head_probabilities = probabilities + (b * s.H + h) * s.T * s.T;
       float* dscores = scratch_dprobabilities + (b * s.H + h) * s.T * s.T;
-      product_nt(dscores, s.T, upward, packed.values(b, g), s.T, s.T, s.D);
-      add_product_tn(dvalues, 1.0f, head_probabilities, s.T, upward, s.T, s.T, s.D);
+      head_scores(dscores, upward, packed.values(b, g), s);
+      add_product(matrix(dvalues), {head_probabilities, s.T, true}, factor(upward), s.T, s.D, s.T);
       causal_softmax_gradient(dscores, head_probabilities, s.T,
                               dsinks ? &of_heads[static_cast<std::size_t>(b * s.H + h)] : nullptr);
       zero_rows(dqueries, s.T, s.D);
-      add_product_nn(dqueries, scale, dscores, s.T, packed.keys(b, g), s.T, s.T, s.D);
-      add_product_tn(dkeys, scale, dscores, s.T, queries, s.T, s.T, s.D);
+      add_product(matrix(dqueries), {dscores, s.T}, factor(packed.keys(b, g)), s.T, s.D, s.T, scale);
+      add_product(matrix(dkeys), {dscores, s.T, true}, factor(queries), s.T, s.D, s.T, scale);
     }
   });
   for (std::int64_t head = 0; dsinks && head < s.B * s.H; ++head)

@@ -3,8 +3,6 @@
 #pragma once
 #include <cblas.h>
 
-#include <cstdint>
-
 namespace kernels::cpu {
 
 struct Blas {
@@ -15,10 +13,5 @@ struct Blas {
 
 // From any thread. Throws std::runtime_error with the reason where the library cannot be loaded.
 const Blas& blas();
-
-// A size as it takes them.
-inline int blas_int(std::int64_t n) {
-  return static_cast<int>(n);
-}
 
 }  // namespace kernels::cpu

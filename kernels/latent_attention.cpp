@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/attention_tile.h"
-#include "kernels/blas.h"
+#include "kernels/blas_product.h"
 #include "kernels/parallel.h"
 
 namespace kernels::cpu {
@@ -62,10 +62,6 @@ void rotate_row(float* row, const float* angles, float direction, std::int64_t P
     row[i] = x * angles[i] - y * sine;
     row[half + i] = y * angles[i] + x * sine;
   }
-}
-
-void clear(Rows rows, std::int64_t count, std::int64_t width) {
-  for (std::int64_t i = 0; i < count; ++i) std::fill_n(rows.row(i), width, 0.0f);
 }
 
 }  // namespace
@@ -134,9 +130,9 @@ void attention_latent_backward(float* dq, float* dkv, const float* dout, const f
     const ConstRows values = expanded.values(b, h);
     const Rows dkeys = gradients.keys(b, h), dvalues = gradients.values(b, h),
                drotary = gradients.rotary(b, h);
-    clear(dkeys, s.T, s.N);
-    clear(drotary, s.T, s.P);
-    clear(dvalues, s.T, s.V);
+    zero_rows(dkeys, s.T, s.N);
+    zero_rows(drotary, s.T, s.P);
+    zero_rows(dvalues, s.T, s.V);
     alignas(64) float scores[kKeyTile * kQueryTile];
     alignas(64) float dprobabilities[kKeyTile * kQueryTile];
     alignas(64) float tile_lse[kQueryTile] = {}, delta[kQueryTile] = {};
@@ -190,18 +186,22 @@ void latent_append(const LatentCache& cache, const float* latent, StridedRows<co
 }
 
 void absorb_keys(float* out, const float* q, const float* up_weight, LatentShape s) {
+  const std::int64_t rows = s.B * s.T;
   parallel_tasks(s.H, [&](std::int64_t h) {
-    blas().sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(s.B * s.T), blas_int(s.L), blas_int(s.N),
-                 1.0f, q + h * s.query(), blas_int(s.H * s.query()), up_weight + h * (s.N + s.V) * s.L,
-                 blas_int(s.L), 0.0f, out + h * s.L, blas_int(s.H * s.L));
+    const Rows absorbed{out + h * s.L, s.H * s.L};
+    zero_rows(absorbed, rows, s.L);
+    add_product(matrix(absorbed), {q + h * s.query(), s.H * s.query()},
+                {up_weight + h * (s.N + s.V) * s.L, s.L}, rows, s.L, s.N);
   });
 }
 
 void absorb_values(float* out, const float* attended, const float* up_weight, LatentShape s) {
+  const std::int64_t rows = s.B * s.T;
   parallel_tasks(s.H, [&](std::int64_t h) {
-    blas().sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(s.B * s.T), blas_int(s.V), blas_int(s.L),
-                 1.0f, attended + h * s.L, blas_int(s.H * s.L), up_weight + (h * (s.N + s.V) + s.N) * s.L,
-                 blas_int(s.L), 0.0f, out + h * s.V, blas_int(s.H * s.V));
+    const Rows values{out + h * s.V, s.H * s.V};
+    zero_rows(values, rows, s.V);
+    add_product(matrix(values), {attended + h * s.L, s.H * s.L},
+                {up_weight + (h * (s.N + s.V) + s.N) * s.L, s.L, true}, rows, s.V, s.L);
   });
 }
 

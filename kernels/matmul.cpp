@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/blas.h"
+#include "kernels/blas_product.h"
 #include "kernels/matmul_streamed.h"
 #include "kernels/matmul_tiled.h"
 #include "kernels/parallel.h"
@@ -18,9 +18,7 @@ KERNELS_MULTIVERSION void add_rows(float* out, const float* a, const float* b, s
   for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
 
-// out (M, N) = bias + residual, whichever are there: what a product is then added to. Zeros, too, are written
-// here: OpenBLAS writes them (beta = 0) so slowly that two cores of an AMD EPYC took up to 1.4 times as long
-// for a product of 64 rows.
+// out (M, N) = bias + residual, whichever are there, or zeros: what a product is then added to.
 void preload(float* out, const float* bias, const float* residual, MatmulShape s) {
   parallel_ranges(s.M, s.N, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m) {
@@ -103,8 +101,7 @@ void matmul_forward(float* out, const float* inp, const float* weight, const flo
   if (first == 0) return;
   s.M = first;
   if (bias || residual != out) preload(out, bias, residual, s);
-  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(s.M), blas_int(s.N), blas_int(s.K), 1.0f,
-               inp, blas_int(s.K), weight, blas_int(s.K), 1.0f, out, blas_int(s.N));
+  add_product({out, s.N}, {inp, s.K}, {weight, s.K, true}, s.M, s.N, s.K);
 }
 
 void matmul_backward_input(float* dinp, const float* dout, const float* weight, bool accumulate,
@@ -120,8 +117,7 @@ void matmul_backward_input(float* dinp, const float* dout, const float* weight, 
                           {s.M - first, s.N, s.K});
   if (first == 0) return;
   if (!accumulate) preload(dinp, nullptr, nullptr, {first, s.K, s.N});
-  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(first), blas_int(s.K), blas_int(s.N), 1.0f,
-               dout, blas_int(s.N), weight, blas_int(s.K), 1.0f, dinp, blas_int(s.K));
+  add_product({dinp, s.K}, {dout, s.N}, {weight, s.K}, first, s.K, s.N);
 }
 
 void matmul_backward_weight(float* dweight, float* dbias, const float* dout, const float* inp, MatmulShape s,
@@ -131,8 +127,7 @@ void matmul_backward_weight(float* dweight, float* dbias, const float* dout, con
     parallel_ranges(
         s.N, s.M, [=](std::int64_t begin, std::int64_t end) { add_column_sums(dbias, dout, s, begin, end); });
   if (!accumulate) preload(dweight, nullptr, nullptr, {s.N, s.K, s.M});
-  blas().sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(s.N), blas_int(s.K), blas_int(s.M), 1.0f,
-               dout, blas_int(s.N), inp, blas_int(s.K), 1.0f, dweight, blas_int(s.K));
+  add_product({dweight, s.K}, {dout, s.N, true}, {inp, s.K}, s.N, s.K, s.M);
 }
 
 }  // namespace kernels::cpu

@@ -128,6 +128,18 @@ std::vector<SingleOperation> operations_in_fp16() {
   return all;
 }
 
+// With the weights of generation that are stored in fewer bits.
+std::vector<SingleOperation> operations_of_stored_weights() {
+  std::vector<SingleOperation> all;
+  // (N, K)
+  constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
+      {640, 384}, {640, 640}, {2048, 384}, {896, 2304}, {4608, 896}};
+  for (const sim::DType weights : {sim::DType::int8, sim::DType::int4})
+    for (const std::int64_t M : {1, 4, 16, 96, 320})
+      for (const auto& [N, K] : kWeights) all.push_back(product_of_stored(M, N, K, weights, 0));
+  return all;
+}
+
 std::vector<SingleOperation> within_limits(std::vector<SingleOperation> operations) {
   const double most = calibration_limits().operation_flops;
   std::erase_if(operations,
@@ -277,6 +289,7 @@ std::string ranks_version() {
 
 std::vector<SingleOperation> calibrated_operations() {
   std::vector<SingleOperation> all = operations_in_fp32();
+  for (SingleOperation& single : operations_of_stored_weights()) all.push_back(std::move(single));
   for (SingleOperation& single : operations_in_bf16()) all.push_back(std::move(single));
   for (SingleOperation& single : operations_of_ranks()) all.push_back(std::move(single));
   return all;
@@ -320,6 +333,8 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads, int ranks) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
   std::vector<SingleOperation> operations = within_limits(operations_in_fp32());
+  for (SingleOperation& single : within_limits(operations_of_stored_weights()))
+    operations.push_back(std::move(single));
   if (ranks > 1)
     for (SingleOperation& single : operations_of_ranks()) operations.push_back(std::move(single));
 
@@ -365,6 +380,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
                     .rotation = rotation,
                     .threads = threads_used,
                     .passes = 3,
+                    .passes_of_streams = 2,
                     .what = "measuring this machine",
                     .pace = &pace,
                     .paces = &paces};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -16,6 +17,10 @@ using Clock = std::chrono::steady_clock;
 
 // Products with more arithmetic a byte than this take their time wherever the operands come from.
 constexpr double kComputeBoundIntensity = 64;
+
+bool streams(const sim::Work& work) {
+  return work.flops / work.memory() < kComputeBoundIntensity;
+}
 
 // Of a rotation, half of the last cache: what goes through so many is found in none.
 constexpr std::int64_t kBeyondCaches = 4;
@@ -43,13 +48,21 @@ class Sampler {
     std::vector<std::size_t> all(operations_.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
     timed_.resize(all.size());
-    to_do_ = all.size() * static_cast<std::size_t>(sampling_.passes);
+    std::vector<std::size_t> streaming;
+    std::ranges::copy_if(all, std::back_inserter(streaming),
+                         [&](std::size_t i) { return streams(operations_[i].work()); });
+    to_do_ = static_cast<std::size_t>(sampling_.passes) *
+             (all.size() + streaming.size() * static_cast<std::size_t>(sampling_.passes_of_streams));
     // Mixed, each time otherwise: a slow second is then of operations of all kinds and sizes, and not of
     // those that predictions take the mean of.
     std::mt19937_64 random(1);
+    const auto mixed_pass = [&](std::vector<std::size_t>& turn) {
+      std::ranges::shuffle(turn, random);
+      pass(turn);
+    };
     for (int done = 0; done < sampling_.passes; ++done) {
-      std::ranges::shuffle(all, random);
-      pass(all);
+      mixed_pass(all);
+      for (int more = 0; more < sampling_.passes_of_streams; ++more) mixed_pass(streaming);
     }
     std::vector<std::size_t> again;
     for (const std::size_t i : all)
@@ -102,8 +115,7 @@ class Sampler {
       return sample;
     };
     // Where one run alone goes through more than caches hold, there is no other working set to time.
-    const bool both = work.flops / work.memory() < kComputeBoundIntensity &&
-                      Stopwatch::uncached_memory(single) <= sampling_.memory;
+    const bool both = streams(work) && Stopwatch::uncached_memory(single) <= sampling_.memory;
     std::vector<std::vector<TimedSample>>& timed = timed_[i];
     const Clock::time_point begin = Clock::now();
     Timing cached = stopwatch_.time_cached(single);
@@ -174,7 +186,9 @@ double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch&
   double peak = 0;
   for (std::size_t i = first; i < calibration.samples.size(); ++i) {
     const sim::KernelSample& sample = calibration.samples[i];
-    if (sim::is_product(sample.kind)) peak = std::max(peak, sample.flops.value / sample.median.value);
+    // With weights of fewer bits, products compute in fewer bits, too.
+    if (sim::is_product(sample.kind) && !sample.weights)
+      peak = std::max(peak, sample.flops.value / sample.median.value);
   }
   return peak;
 }

@@ -24,6 +24,9 @@ struct Sampling {
   // Of sample_kernels(): how often all operations are timed, one pass after the other, each in another order.
   // A neighbour slows whatever is timed within the same seconds, and one pass is over by then.
   int passes = 1;
+  // Behind each of them, so many more over what streams from memory: such operations are short, and their
+  // times differ most from one second to the next.
+  int passes_of_streams = 0;
   // Where the device's power limit holds back whatever follows much arithmetic: a pause of so many times what
   // such an operation took.
   int rest = 0;

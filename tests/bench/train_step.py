@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""A training step here beside PyTorch's, eager and compiled, and beside llm.c's: same shape, batch, type, threads and cores,
-one after the other.
+"""A training step here beside PyTorch's, eager and compiled, and beside llm.c's: same shape, batch, type, threads and cores.
+The two take turns: a step here, one there. A machine whose pace changes by half within a minute changes it for both, and
+the ratio is the median over the turns.
 
     python3 tests/bench/train_step.py [--models gpt-10m gpt2-124m smollm2-360m] [--types fp32 bf16] [--beside eager compiled]
     python3 tests/bench/train_step.py --llm-c FOLDER/train_gpt2     GPT-2 124M at its 4 sequences of 64 tokens, fp32
 
 Needs torch, and a C++ compiler for `compiled`. PyTorch's models are written below as one would write them for speed:
 scaled_dot_product_attention, tied head, AdamW (fused) and gradient clipping, which is what the program's step does; bf16 by
-autocast. The median of the steps after the first three counts.
+autocast. The first three turns do not count.
 """
 import argparse
 import array
 import json
 import os
 import pathlib
+import signal
 import statistics
 import struct
 import subprocess
@@ -28,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-UNCOUNTED = 3  # steps, in which memory is first touched and kernels are chosen
+UNCOUNTED = 3  # turns, in which memory is first touched and kernels are chosen
 
 
 class Shape(NamedTuple):
@@ -119,12 +121,12 @@ class Model(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def pytorch_steps(shape, dtype, steps, compiled):
+def pytorch_steps(shape, dtype, compiled):
+    """The seconds of one step after the other, each made when it is asked for."""
     model = Model(shape)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     run = torch.compile(model) if compiled else model
-    durations = []
-    for _ in range(steps):
+    while True:
         tokens = torch.randint(256, (shape.B, shape.T + 1))
         begin = time.perf_counter()
         optimizer.zero_grad()
@@ -133,11 +135,29 @@ def pytorch_steps(shape, dtype, steps, compiled):
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        durations.append(time.perf_counter() - begin)
-    return durations
+        yield time.perf_counter() - begin
 
 
-def llm_c_steps(program, steps, threads):
+def printed_steps(command, seconds_of, **options):
+    """The seconds of one step after the other of a program that prints each when it is done. It is stopped until the next
+    one is asked for: by then it is some way into a step, which the stop makes longer, and which is left out."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
+        try:
+            whole = True
+            for seconds in map(seconds_of, process.stdout):
+                if seconds is None:
+                    continue
+                if whole:
+                    process.send_signal(signal.SIGSTOP)
+                    yield seconds
+                    process.send_signal(signal.SIGCONT)
+                whole = not whole
+            raise SystemExit(f"{command[0]} ended before its steps were done")
+        finally:
+            process.kill()
+
+
+def llm_c_steps(program, threads):
     """llm.c reads a checkpoint and a data set by name: random ones, in its formats (train_gpt2.c, llmc/dataloader.h)."""
     s, padded = LLM_C_SHAPE, 50304
     with tempfile.TemporaryDirectory() as folder:
@@ -152,32 +172,26 @@ def llm_c_steps(program, steps, threads):
             for i, token in enumerate(tokens):
                 tokens[i] = token % s.vocab
             (data / name).write_bytes(struct.pack("256i", 20240520, 1, len(tokens), *[0] * 253) + tokens.tobytes())
-        durations = []
         # Its lines come as they are printed.
-        with subprocess.Popen(["stdbuf", "-oL", pathlib.Path(program).resolve()], cwd=folder, stdout=subprocess.PIPE, text=True,
-                              env={**os.environ, "OMP_NUM_THREADS": str(threads)}) as process:
-            for line in process.stdout:
-                if line.startswith("step "):
-                    durations.append(float(line.split("took ")[1].split()[0]) / 1e3)
-                if len(durations) == steps:
-                    process.kill()
-        if len(durations) < steps:
-            raise SystemExit(f"{program} ended after {len(durations)} of {steps} steps")
-        return durations
+        yield from printed_steps(
+            ["stdbuf", "-oL", pathlib.Path(program).resolve()],
+            lambda line: float(line.split("took ")[1].split()[0]) / 1e3 if line.startswith("step ") else None,
+            cwd=folder, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
 
 
 def program_steps(program, name, shape, dtype, steps, threads):
+    def seconds_of(line):
+        event = json.loads(line)
+        return event["seconds"] if event["event"] == "step" else None
+
     with tempfile.NamedTemporaryFile(suffix=".bin") as data:
         # Bytes as 16-bit tokens.
         data.write(b"".join(bytes((byte, 0)) for byte in os.urandom(steps * shape.B * shape.T + shape.T + 1)))
         data.flush()
-        lines = subprocess.run(
+        yield from printed_steps(
             [program, "train", "--model", name, "--data", data.name, "--dtype", dtype, "--device", "cpu",
              "--micro-batch", str(shape.B), "--global-batch", str(shape.B), "--seq-len", str(shape.T), "--steps", str(steps),
-             "--threads", str(threads), "--stream"],
-            check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    events = [json.loads(line) for line in lines]
-    return [event["seconds"] for event in events if event["event"] == "step"]
+             "--threads", str(threads), "--stream"], seconds_of)
 
 
 def main():
@@ -187,34 +201,33 @@ def main():
     parser.add_argument("--types", nargs="+", default=["fp32"], choices=["fp32", "bf16"])
     parser.add_argument("--beside", nargs="+", default=["eager"], choices=["eager", "compiled"])
     parser.add_argument("--llm-c", metavar="PROGRAM", help="beside llm.c's train_gpt2 alone")
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
-    if arguments.steps <= UNCOUNTED:
-        parser.error(f"--steps is above {UNCOUNTED}: the first {UNCOUNTED} are not counted")
+    if arguments.turns <= UNCOUNTED:
+        parser.error(f"--turns is above {UNCOUNTED}: the first {UNCOUNTED} are not counted")
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
 
     pytorch = "PyTorch " + torch.__version__.split("+")[0]
-    print(f"{'model':14} {'type':4} {'B':>3} {'T':>5} {'beside':>24} {'step':>9} {'ridgepoint':>11} {'ratio':>6}", flush=True)
+    print(f"{'model':14} {'type':4} {'B':>3} {'T':>5} {'beside':>24} {'step':>9} {'ridgepoint':>11} {'times as fast':>14}", flush=True)
 
-    def tell(name, shape, dtype, beside):
-        ours = statistics.median(
-            program_steps(arguments.program, name, shape, dtype, arguments.steps, arguments.threads)[UNCOUNTED:])
-        for what, steps in beside:
-            theirs = statistics.median(steps()[UNCOUNTED:])
-            print(f"{name:14} {dtype:4} {shape.B:3} {shape.T:5} {what:>24} {theirs:7.3f} s {ours:9.3f} s {ours / theirs:6.2f}",
-                  flush=True)
+    def tell(name, shape, dtype, what, their_steps):
+        # printed_steps leaves every second step out.
+        our_steps = program_steps(arguments.program, name, shape, dtype, 2 * arguments.turns + 1, arguments.threads)
+        turns = [(next(our_steps), next(their_steps)) for _ in range(arguments.turns)][UNCOUNTED:]
+        our_steps.close()
+        their_steps.close()
+        ours, theirs = (statistics.median(seconds) for seconds in zip(*turns))
+        ratio = statistics.median(theirs / ours for ours, theirs in turns)
+        print(f"{name:14} {dtype:4} {shape.B:3} {shape.T:5} {what:>24} {theirs:7.3f} s {ours:9.3f} s {ratio:14.2f}", flush=True)
 
     if arguments.llm_c:
-        return tell("gpt2-124m", LLM_C_SHAPE, "fp32",
-                    [("llm.c", lambda: llm_c_steps(arguments.llm_c, arguments.steps, arguments.threads))])
+        return tell("gpt2-124m", LLM_C_SHAPE, "fp32", "llm.c", llm_c_steps(arguments.llm_c, arguments.threads))
     for name in arguments.models:
         for dtype in arguments.types:
-            tell(name, SHAPES[name], dtype,
-                 [(f"{pytorch} {how}",
-                   lambda how=how: pytorch_steps(SHAPES[name], dtype, arguments.steps, how == "compiled"))
-                  for how in arguments.beside])
+            for how in arguments.beside:
+                tell(name, SHAPES[name], dtype, f"{pytorch} {how}", pytorch_steps(SHAPES[name], dtype, how == "compiled"))
 
 
 if __name__ == "__main__":
