@@ -1,4 +1,4 @@
-// The innermost part of bf16 products (matmul_bf16.h): tiles in registers, and what they read.
+// The innermost parts of bf16 products (matmul_bf16.h): tiles in registers, and what they read.
 #pragma once
 #include <cstdint>
 
@@ -6,38 +6,50 @@
 
 namespace kernels::cpu {
 
-inline constexpr std::int64_t kBf16Rows = 8, kBf16Columns = 48;  // 24 of AVX-512's 32 registers
+// Two elements that follow each other along the summed dimension, the first in the low half.
+using Bf16Pair = std::uint32_t;
 
-// Pairs along the summed dimension: pair p of row i is the 32 bits at data + i * row_stride + p *
-// pair_stride.
-struct Bf16Pairs {
-  const std::uint32_t* data;
-  std::int64_t row_stride, pair_stride;
+// A matrix in memory, whose rows or columns are packed.
+struct Bf16Source {
+  const cuda::bf16* data;
+  std::int64_t stride;  // from row to row
 };
 
-// c (kBf16Rows, kBf16Columns), stride c_stride, += a (kBf16Rows rows of pairs) times b (pairs, kBf16Columns).
-using Bf16Tile = void (*)(float* c, std::int64_t c_stride, Bf16Pairs a, const std::uint32_t* b,
-                          std::int64_t pairs);
-void plain_bf16_tile(float* c, std::int64_t c_stride, Bf16Pairs a, const std::uint32_t* b,
-                     std::int64_t pairs);
-Bf16Tile avx512_bf16_tile();
+// One way to form products on this processor. How factors lie once they are packed is its own affair: a panel
+// of the first holds a tile's rows, one of the second a tile's columns, both the same pairs.
+struct Bf16Kernels {
+  // Of a tile. Its pairs are a multiple of whole_pairs: zeros fill them up.
+  std::int64_t rows, columns, whole_pairs;
+  // A block of the result and of what it sums lies in the second cache: so many rows and columns of sums, and
+  // so many elements that are summed, of both factors.
+  std::int64_t most_rows, most_columns, summed;
 
-// products[m * 4 + n] = inp row m . weight row n, of `rows` <= 8 rows of K and 4 weight rows; stops at
-// `count` weight rows.
-using Bf16Dots = void (*)(float* products, const cuda::bf16* inp, const cuda::bf16* weight, std::int64_t rows,
-                          std::int64_t count, std::int64_t K);
-void plain_bf16_dots(float* products, const cuda::bf16* inp, const cuda::bf16* weight, std::int64_t rows,
-                     std::int64_t count, std::int64_t K);
-Bf16Dots avx512_bf16_dots();
+  // A panel from `count` rows of `length` elements, or from as many columns. Zero beyond. Panels begin at
+  // multiples of 64 bytes.
+  using Pack = void (*)(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+                        std::int64_t pairs);
+  struct Packs {
+    Pack from_rows, from_columns;
+  } first, second;
+  // c (rows, columns), stride c_stride, += a panel of the first times one of the second.
+  void (*tile)(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs);
+  // Around the calls of tile() of one thread, where that needs its registers prepared; null where it does
+  // not.
+  void (*begin_tiles)();
+  void (*end_tiles)();
+  // products[m * 4 + n] = inp row m . weight row n, of `rows` <= 8 rows of K and `count` <= 4 weight rows.
+  void (*dots)(float* products, const cuda::bf16* inp, const cuda::bf16* weight, std::int64_t rows,
+               std::int64_t count, std::int64_t K);
+};
 
-// to (pairs, kBf16Columns) = pairs along the rows of from (columns, stride), zero beyond `columns` and beyond
-// `length` elements.
-using Bf16Transpose = void (*)(std::uint32_t* to, const cuda::bf16* from, std::int64_t stride,
-                               std::int64_t columns, std::int64_t length);
-void plain_bf16_transpose(std::uint32_t* to, const cuda::bf16* from, std::int64_t stride,
-                          std::int64_t columns, std::int64_t length);
-Bf16Transpose avx512_bf16_transpose();
-
-bool has_avx512_bf16();
+// By fp32 multiplications, on any processor.
+const Bf16Kernels& plain_bf16_kernels();
+// By dot products of pairs; null where the processor has no AVX-512 BF16.
+const Bf16Kernels* avx512_bf16_kernels();
+// By AMX's tiles, 16 times the arithmetic a cycle; null where the processor has none or the system does not
+// let this process use them.
+const Bf16Kernels* amx_bf16_kernels();
+// The same steps without the instructions, for tests of how blocks are cut and packed for them.
+const Bf16Kernels& emulated_amx_bf16_kernels();
 
 }  // namespace kernels::cpu

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "kernels/bf16_tile.h"
@@ -12,26 +13,36 @@
 namespace kernels::cpu {
 namespace {
 
-Bf16Products chosen = fastest_bf16_products();
-
-bool by_instructions() {
-  return chosen == Bf16Products::avx512_bf16;
+const Bf16Kernels* kernels_of(Bf16Products path) {
+  switch (path) {
+    case Bf16Products::plain:
+      return &plain_bf16_kernels();
+    case Bf16Products::emulated_amx:
+      return &emulated_amx_bf16_kernels();
+    case Bf16Products::avx512_bf16:
+      return avx512_bf16_kernels();
+    case Bf16Products::amx:
+      return amx_bf16_kernels();
+  }
+  return nullptr;
 }
+
+const Bf16Kernels* chosen = kernels_of(fastest_bf16_products());
 
 // Up to this many rows, a product is bound by reading its weight once (kernels/matmul.cpp).
 constexpr std::int64_t kMaxStreamedRows = 8;
 
-// A block of the result and of what it sums lies in the second cache: 256 KiB of sums, 128 KiB of a factor
-// each.
-constexpr std::int64_t kSummed = 256;
-constexpr std::int64_t kMostRows = 256, kMostColumns = 5 * kBf16Columns;
-
 // A factor of a product: its element (i, k), i a row or column of the result, k summed over, is at
 // data[i * stride + k], or with `transposed` at data[k * stride + i].
-struct Factor {
+struct Bf16Factor {
   const bf16* data;
   std::int64_t stride;
   bool transposed;
+
+  // From element (i, k) on.
+  Bf16Source from(std::int64_t i, std::int64_t k) const {
+    return {data + (transposed ? k * stride + i : i * stride + k), stride};
+  }
 };
 
 // What becomes of the sums (rows, columns) of the result's block that begins at (row, column).
@@ -75,58 +86,19 @@ KERNELS_MULTIVERSION void finish_row(const Epilogue& e, float* sums, std::int64_
   for (std::int64_t n = 0; n < columns; ++n) out[n].bits = rounded(sums[n]);
 }
 
-// to (pairs, width) = pairs of rows k of from, element i of each: columns side by side. Zero beyond `count`
-// columns and `length` rows.
-KERNELS_MULTIVERSION void interleave(std::uint32_t* to, const bf16* from, std::int64_t stride,
-                                     std::int64_t width, std::int64_t count, std::int64_t length) {
-  for (std::int64_t p = 0; p < (length + 1) / 2; ++p) {
-    const bf16* const first = from + 2 * p * stride;
-    std::uint32_t* const row = to + p * width;
-    if (2 * p + 1 < length) {
-      const bf16* const second = first + stride;
-#pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i)
-        row[i] =
-            static_cast<std::uint32_t>(first[i].bits) | (static_cast<std::uint32_t>(second[i].bits) << 16);
-    } else {
-      for (std::int64_t i = 0; i < count; ++i) row[i] = first[i].bits;
-    }
-    std::fill(row + count, row + width, 0u);
-  }
-}
+// A factor's part in a block: `count` of its rows or columns from `first` on, of which `length` elements from
+// `k` on are summed.
+struct Part {
+  std::int64_t first, count, k, length, pairs;
+};
 
-// Rows of a as the tile reads them: in panels of kBf16Rows, (pairs, kBf16Rows).
-void pack_rows(std::uint32_t* to, Factor a, std::int64_t row, std::int64_t rows, std::int64_t k,
-               std::int64_t length) {
-  const std::int64_t pairs = (length + 1) / 2;
-  for (std::int64_t i = 0; i < rows; i += kBf16Rows, to += pairs * kBf16Rows) {
-    const std::int64_t count = std::min(kBf16Rows, rows - i);
-    if (a.transposed) {
-      interleave(to, a.data + k * a.stride + row + i, a.stride, kBf16Rows, count, length);
-      continue;
-    }
-    for (std::int64_t r = 0; r < kBf16Rows; ++r) {
-      const bf16* const from = a.data + (row + i + std::min(r, count - 1)) * a.stride + k;
-      for (std::int64_t p = 0; p < pairs; ++p) {
-        std::uint32_t pair = 0;
-        std::memcpy(&pair, from + 2 * p, 2 * p + 1 < length ? sizeof pair : sizeof(bf16));
-        to[p * kBf16Rows + r] = pair;
-      }
-    }
-  }
-}
-
-void pack_columns(std::uint32_t* to, Factor b, std::int64_t column, std::int64_t columns, std::int64_t k,
-                  std::int64_t length) {
-  const Bf16Transpose transpose = by_instructions() ? avx512_bf16_transpose() : plain_bf16_transpose;
-  const std::int64_t pairs = (length + 1) / 2;
-  for (std::int64_t j = 0; j < columns; j += kBf16Columns, to += pairs * kBf16Columns) {
-    const std::int64_t count = std::min(kBf16Columns, columns - j);
-    if (b.transposed)
-      interleave(to, b.data + k * b.stride + column + j, b.stride, kBf16Columns, count, length);
-    else
-      transpose(to, b.data + (column + j) * b.stride + k, b.stride, count, length);
-  }
+// Panel after panel of `width` rows or columns.
+void pack(const Bf16Kernels::Packs& packs, std::int64_t width, Bf16Pair* to, Bf16Factor factor,
+          const Part& part) {
+  const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
+  for (std::int64_t i = 0; i < part.count; i += width, to += part.pairs * width)
+    pack_panel(to, factor.from(part.first + i, part.k), std::min(width, part.count - i), part.length,
+               part.pairs);
 }
 
 struct BlockSize {
@@ -134,58 +106,83 @@ struct BlockSize {
 };
 
 // Smaller blocks where there would be too few for the threads. Sums do not depend on how they are cut.
-BlockSize block_size(std::int64_t M, std::int64_t N) {
-  BlockSize block{kMostRows, kMostColumns};
+BlockSize block_size(const Bf16Kernels& kernels, std::int64_t M, std::int64_t N) {
+  BlockSize block{kernels.most_rows, kernels.most_columns};
   const auto blocks = [&] {
     return ((M + block.rows - 1) / block.rows) * ((N + block.columns - 1) / block.columns);
   };
   const std::int64_t wanted = 4 * omp_get_max_threads();
-  while (blocks() < wanted && (block.rows > 64 || block.columns > 2 * kBf16Columns)) {
+  while (blocks() < wanted && (block.rows > 64 || block.columns > 2 * kernels.columns)) {
     if (block.rows >= block.columns)
       block.rows /= 2;
     else
-      block.columns = std::max(2 * kBf16Columns, (block.columns / 2 / kBf16Columns) * kBf16Columns);
+      block.columns = std::max(2 * kernels.columns, (block.columns / 2 / kernels.columns) * kernels.columns);
   }
   return block;
 }
 
-struct Scratch {
-  std::vector<float> sums;
-  std::vector<std::uint32_t> a, b;
+std::int64_t whole(std::int64_t count, std::int64_t of) {
+  return (count + of - 1) / of * of;
+}
+
+// Memory that grows, from the beginning of a cache line on.
+template <class T>
+class Lines {
+ public:
+  T* at_least(std::int64_t count) {
+    constexpr std::size_t kLine = 64;
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T) + kLine;
+    if (bytes_.size() < bytes) bytes_.resize(bytes);
+    void* begin = bytes_.data();
+    std::size_t space = bytes_.size();
+    return static_cast<T*>(std::align(kLine, bytes - kLine, begin, space));
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
 };
 
+struct Scratch {
+  Lines<float> sums;
+  Lines<Bf16Pair> a, b;
+};
+
+// Between rows of sums, so that those of a tile do not share sets of the first cache.
+constexpr std::int64_t kPadding = 16;
+
 // The result (M, N) = sum over K of a times b.
-void product(Factor a, Factor b, const Epilogue& epilogue, std::int64_t M, std::int64_t N, std::int64_t K) {
-  const BlockSize block = block_size(M, N);
+void product(Bf16Factor a, Bf16Factor b, const Epilogue& epilogue, std::int64_t M, std::int64_t N,
+             std::int64_t K) {
+  const Bf16Kernels& kernels = *chosen;
+  const BlockSize block = block_size(kernels, M, N);
   const std::int64_t across = (N + block.columns - 1) / block.columns;
-  const std::int64_t down = (M + block.rows - 1) / block.rows;
-  const Bf16Tile tile = by_instructions() ? avx512_bf16_tile() : plain_bf16_tile;
+  const std::int64_t down = (M + block.rows - 1) / block.rows, stride = kernels.most_columns + kPadding;
   parallel_tasks(down * across, [&](std::int64_t task) {
     static thread_local Scratch scratch;
-    scratch.sums.resize(static_cast<std::size_t>(kMostRows * kMostColumns));
-    scratch.a.resize(static_cast<std::size_t>(kMostRows * kSummed / 2));
-    scratch.b.resize(static_cast<std::size_t>(kMostColumns * kSummed / 2));
+    float* const sums = scratch.sums.at_least(kernels.most_rows * stride);
+    Bf16Pair* const panels_a = scratch.a.at_least(kernels.most_rows * kernels.summed / 2);
+    Bf16Pair* const panels_b = scratch.b.at_least(kernels.most_columns * kernels.summed / 2);
     const std::int64_t row = task / across * block.rows, column = task % across * block.columns;
     const std::int64_t rows = std::min(block.rows, M - row), columns = std::min(block.columns, N - column);
-    float* const sums = scratch.sums.data();
-    std::fill_n(sums, (rows + kBf16Rows - 1) / kBf16Rows * kBf16Rows * kMostColumns, 0.0f);
-    for (std::int64_t k = 0; k < K; k += kSummed) {
-      const std::int64_t length = std::min(kSummed, K - k), pairs = (length + 1) / 2;
-      pack_columns(scratch.b.data(), b, column, columns, k, length);
-      pack_rows(scratch.a.data(), a, row, rows, k, length);
-      for (std::int64_t j = 0; j < columns; j += kBf16Columns)
-        for (std::int64_t i = 0; i < rows; i += kBf16Rows)
-          tile(sums + i * kMostColumns + j, kMostColumns, {scratch.a.data() + i * pairs, 1, kBf16Rows},
-               scratch.b.data() + j * pairs, pairs);
+    std::fill_n(sums, whole(rows, kernels.rows) * stride, 0.0f);
+    if (kernels.begin_tiles) kernels.begin_tiles();
+    for (std::int64_t k = 0; k < K; k += kernels.summed) {
+      const std::int64_t length = std::min(kernels.summed, K - k);
+      const std::int64_t pairs = whole((length + 1) / 2, kernels.whole_pairs);
+      pack(kernels.second, kernels.columns, panels_b, b, {column, columns, k, length, pairs});
+      pack(kernels.first, kernels.rows, panels_a, a, {row, rows, k, length, pairs});
+      for (std::int64_t j = 0; j < columns; j += kernels.columns)
+        for (std::int64_t i = 0; i < rows; i += kernels.rows)
+          kernels.tile(sums + i * stride + j, stride, panels_a + i * pairs, panels_b + j * pairs, pairs);
     }
-    for (std::int64_t i = 0; i < rows; ++i)
-      finish_row(epilogue, sums + i * kMostColumns, row + i, column, columns);
+    if (kernels.end_tiles) kernels.end_tiles();
+    for (std::int64_t i = 0; i < rows; ++i) finish_row(epilogue, sums + i * stride, row + i, column, columns);
   });
 }
 
 // For few rows: each weight row read once.
 void streamed(const Epilogue& epilogue, const bf16* inp, const bf16* weight, MatmulShape s) {
-  const Bf16Dots dots = by_instructions() ? avx512_bf16_dots() : plain_bf16_dots;
+  const auto dots = chosen->dots;
   parallel_ranges(s.N, s.K, [&](std::int64_t begin, std::int64_t end) {
     float products[kMaxStreamedRows * 4];
     for (std::int64_t n = begin; n < end; n += 4) {
@@ -214,15 +211,35 @@ KERNELS_MULTIVERSION void add_column_sums(bf16* sums, const bf16* dout, MatmulSh
 }  // namespace
 
 const char* name(Bf16Products path) {
-  return path == Bf16Products::avx512_bf16 ? "AVX-512 BF16" : "plain";
+  switch (path) {
+    case Bf16Products::plain:
+      return "plain";
+    case Bf16Products::emulated_amx:
+      return "AMX, emulated";
+    case Bf16Products::avx512_bf16:
+      return "AVX-512 BF16";
+    case Bf16Products::amx:
+      return "AMX";
+  }
+  return "";
+}
+
+std::vector<Bf16Products> bf16_products() {
+  std::vector<Bf16Products> here;
+  for (const Bf16Products path :
+       {Bf16Products::plain, Bf16Products::emulated_amx, Bf16Products::avx512_bf16, Bf16Products::amx})
+    if (kernels_of(path)) here.push_back(path);
+  return here;
 }
 
 Bf16Products fastest_bf16_products() {
-  return has_avx512_bf16() ? Bf16Products::avx512_bf16 : Bf16Products::plain;
+  return amx_bf16_kernels()      ? Bf16Products::amx
+         : avx512_bf16_kernels() ? Bf16Products::avx512_bf16
+                                 : Bf16Products::plain;
 }
 
 void use_bf16_products(Bf16Products path) {
-  chosen = path;
+  chosen = kernels_of(path);
 }
 
 void matmul_forward(WideOrNarrow out, const bf16* inp, const bf16* weight, const bf16* bias,
@@ -243,8 +260,8 @@ void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const 
   if (dbias)
     parallel_ranges(
         s.N, s.M, [=](std::int64_t begin, std::int64_t end) { add_column_sums(dbias, dout, s, begin, end); });
-  product({dout, s.N, true}, {inp, s.K, true}, {.narrow = dweight, .stride = s.K, .added = accumulate ? dweight : nullptr},
-          s.N, s.K, s.M);
+  product({dout, s.N, true}, {inp, s.K, true},
+          {.narrow = dweight, .stride = s.K, .added = accumulate ? dweight : nullptr}, s.N, s.K, s.M);
 }
 
 }  // namespace kernels::cpu

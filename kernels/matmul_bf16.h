@@ -1,7 +1,8 @@
-// Linear layers in bf16: the products of kernels/matmul.h on 16-bit tensors, sums in fp32. By AVX-512 BF16's
-// dot products of pairs where the processor has them, otherwise by fp32 multiplications.
+// Linear layers in bf16: the products of kernels/matmul.h on 16-bit tensors, sums in fp32. By AMX's tiles
+// or AVX-512 BF16's dot products of pairs where the processor has them, otherwise by fp32 multiplications.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cuda/types.h"
 #include "kernels/matmul.h"
@@ -29,11 +30,13 @@ void matmul_backward_input(bf16* dinp, const bf16* dout, const bf16* weight, boo
 void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s,
                             bool accumulate = true);
 
-// Which instructions bf16 products are formed by.
-enum class Bf16Products { plain, avx512_bf16 };
+// Which instructions bf16 products are formed by; emulated_amx takes AMX's steps without them, for tests.
+enum class Bf16Products { plain, emulated_amx, avx512_bf16, amx };
 const char* name(Bf16Products path);
+// Those that run here.
+std::vector<Bf16Products> bf16_products();
 Bf16Products fastest_bf16_products();
-// For tests and benchmarks; a path that the processor has.
+// For tests and benchmarks; one that runs here.
 void use_bf16_products(Bf16Products path);
 
 }  // namespace kernels::cpu

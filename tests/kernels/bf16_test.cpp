@@ -41,26 +41,21 @@ void check(const Narrow& out, const std::vector<float>& plain, const std::vector
   test::check_as_accurate_as_plain(wide(out), rounded(plain), exact, factor);
 }
 
-// Few rows, whole and partial tiles of 8 x 48, blocks of 256 that are summed, odd lengths of sums.
-const std::vector<MatmulShape> kShapes = {{1, 5, 33},   {3, 50, 64},   {8, 49, 100},   {9, 48, 31},
-                                          {17, 65, 33}, {64, 96, 257}, {100, 131, 64}, {257, 241, 300}};
+// Few rows, whole and partial tiles of 8 x 48 and 32 x 32, blocks of 256 and 512 that are summed, odd lengths
+// of sums.
+const std::vector<MatmulShape> kShapes = {{1, 5, 33},     {3, 50, 64},    {8, 49, 100},   {9, 48, 31},
+                                          {17, 65, 33},   {64, 96, 257},  {100, 131, 64}, {257, 241, 300},
+                                          {64, 128, 512}, {70, 260, 1050}};
 
 struct PathsThenFastest {
   ~PathsThenFastest() { kernels::cpu::use_bf16_products(kernels::cpu::fastest_bf16_products()); }
 };
 
-std::vector<Bf16Products> paths_here() {
-  std::vector<Bf16Products> paths{Bf16Products::plain};
-  if (kernels::cpu::fastest_bf16_products() != Bf16Products::plain)
-    paths.push_back(kernels::cpu::fastest_bf16_products());
-  return paths;
-}
-
 }  // namespace
 
 TEST_CASE("bf16 products, forward and backward, are as accurate as plain loops that round once") {
   const PathsThenFastest restore;
-  for (const Bf16Products path : paths_here()) {
+  for (const Bf16Products path : kernels::cpu::bf16_products()) {
     kernels::cpu::use_bf16_products(path);
     for (const MatmulShape s : kShapes) {
       CAPTURE(name(path), s.M, s.N, s.K);

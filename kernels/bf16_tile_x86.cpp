@@ -1,0 +1,310 @@
+#include <algorithm>
+
+#include "kernels/bf16_tile.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+// GCC takes the undefined operands of its own AVX-512 intrinsics for uninitialised variables (bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace kernels::cpu {
+namespace {
+
+using cuda::bf16;
+
+#define KERNELS_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+
+KERNELS_BF16 inline __m512bh pairs_of(__m512i bits) {
+  return reinterpret_cast<__m512bh>(bits);
+}
+
+KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+                       std::int64_t pairs) {
+  constexpr int kRows = 8, kVectors = 3;  // plain_bf16_kernels()' tile
+  __m512 sums[kRows][kVectors];
+  for (auto& row : sums)
+    for (__m512& sum : row) sum = _mm512_setzero_ps();
+  for (std::int64_t p = 0; p < pairs; ++p) {
+    const __m512bh b0 = pairs_of(_mm512_loadu_si512(b)), b1 = pairs_of(_mm512_loadu_si512(b + 16)),
+                   b2 = pairs_of(_mm512_loadu_si512(b + 32));
+    b += 16 * kVectors;
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const __m512bh pair = pairs_of(_mm512_set1_epi32(static_cast<int>(a[p * kRows + i])));
+      sums[i][0] = _mm512_dpbf16_ps(sums[i][0], pair, b0);
+      sums[i][1] = _mm512_dpbf16_ps(sums[i][1], pair, b1);
+      sums[i][2] = _mm512_dpbf16_ps(sums[i][2], pair, b2);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i)
+    for (int j = 0; j < kVectors; ++j) {
+      float* const to = c + i * c_stride + 16 * j;
+      _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sums[i][j]));
+    }
+}
+
+template <int kRows>
+KERNELS_BF16 void dots_of(float* products, const bf16* inp, const bf16* weight, std::int64_t count,
+                          std::int64_t K) {
+  for (std::int64_t n = 0; n < count; ++n) {
+    const bf16* const w = weight + n * K;
+    __m512 sums[kRows];
+    for (int m = 0; m < kRows; ++m) sums[m] = _mm512_setzero_ps();
+    constexpr std::int64_t kLanes = 32;
+    for (std::int64_t k = 0; k < K; k += kLanes) {
+      const std::int64_t left = std::min(kLanes, K - k);
+      const __mmask32 mask = left == kLanes ? ~0u : (1u << left) - 1;
+      const __m512bh row = pairs_of(_mm512_maskz_loadu_epi16(mask, w + k));
+      for (int m = 0; m < kRows; ++m)
+        sums[m] = _mm512_dpbf16_ps(sums[m], row, pairs_of(_mm512_maskz_loadu_epi16(mask, inp + m * K + k)));
+    }
+    for (int m = 0; m < kRows; ++m) products[m * 4 + n] = _mm512_reduce_add_ps(sums[m]);
+  }
+}
+
+KERNELS_BF16 void dots(float* products, const bf16* inp, const bf16* weight, std::int64_t rows,
+                       std::int64_t count, std::int64_t K) {
+  constexpr decltype(&dots_of<1>) kOf[] = {dots_of<1>, dots_of<2>, dots_of<3>, dots_of<4>,
+                                           dots_of<5>, dots_of<6>, dots_of<7>, dots_of<8>};
+  kOf[rows - 1](products, inp, weight, count, K);
+}
+
+// 16 rows of 16 pairs change places with columns: by 32-bit pairs, by 64, by quarters of a register twice.
+KERNELS_BF16 inline void exchange(__m512i (&r)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  // r[4 q + c]: of rows 4 q .. 4 q + 3 the columns c, c + 4, c + 8, c + 12, one to a quarter.
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512i low01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
+    const __m512i high01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
+    const __m512i low23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+    const __m512i high23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+    t[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+    t[c + 4] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+    t[c + 8] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+    t[c + 12] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// Of so many elements, those that are there.
+inline __mmask32 mask_of(std::int64_t left) {
+  return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0u;
+}
+
+// to (pairs, width): row j of from (count, length) becomes column j.
+template <std::int64_t width>
+KERNELS_BF16 void turn(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+                       std::int64_t pairs) {
+  for (std::int64_t p = 0; p < pairs; p += 16) {
+    const __mmask32 there = mask_of(length - 2 * p);
+    for (std::int64_t j = 0; j < width; j += 16) {
+      __m512i r[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i)
+        r[i] = j + i < count ? _mm512_maskz_loadu_epi16(there, from.data + (j + i) * from.stride + 2 * p)
+                             : _mm512_setzero_si512();
+      exchange(r);
+      const std::int64_t stored = std::min<std::int64_t>(16, pairs - p);
+      for (std::int64_t i = 0; i < stored; ++i) _mm512_storeu_si512(to + (p + i) * width + j, r[i]);
+    }
+  }
+}
+
+// The same for a panel as narrow as half a register.
+KERNELS_BF16 void turn_8(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+                         std::int64_t pairs) {
+  constexpr int kWidth = 8;
+  for (std::int64_t p = 0; p < pairs; p += 16) {
+    const __mmask32 there = mask_of(length - 2 * p);
+    __m512i r[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i)
+      r[i] = i < std::min<std::int64_t>(kWidth, count)
+                 ? _mm512_maskz_loadu_epi16(there, from.data + i * from.stride + 2 * p)
+                 : _mm512_setzero_si512();
+    exchange(r);
+    const std::int64_t stored = std::min<std::int64_t>(16, pairs - p);
+    for (std::int64_t i = 0; i < stored; ++i)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (p + i) * kWidth), _mm512_castsi512_si256(r[i]));
+  }
+}
+
+// Pairs of elements k and k + 1 of 16 columns.
+KERNELS_BF16 inline __m512i pairs_of_columns(Bf16Source from, std::int64_t k, std::int64_t length,
+                                             __mmask16 there) {
+  const bf16* const row = from.data + k * from.stride;
+  const __m512i low =
+      k < length ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row)) : _mm512_setzero_si512();
+  if (k + 1 >= length) return low;
+  const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + from.stride));
+  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+// to (pairs, width): column j of from (length, count) stays column j.
+template <std::int64_t width>
+KERNELS_BF16 void interleave(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+                             std::int64_t pairs) {
+  for (std::int64_t p = 0; p < pairs; ++p)
+#pragma GCC unroll 3
+    for (std::int64_t j = 0; j < width; j += 16)
+      _mm512_storeu_si512(
+          to + p * width + j,
+          pairs_of_columns({from.data + j, from.stride}, 2 * p, length,
+                           static_cast<__mmask16>(mask_of(std::min<std::int64_t>(16, count - j)))));
+}
+
+// AMX's panels: emulated_amx_bf16_kernels().
+constexpr std::int64_t kSide = 16, kAmxRows = 2 * kSide, kAmxColumns = 2 * kSide,
+                       kTilePairs = kSide * kAmxRows;
+
+KERNELS_BF16 void amx_from_rows(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+                                std::int64_t pairs) {
+  for (std::int64_t i = 0; i < kAmxRows; ++i)
+    for (std::int64_t p = 0; p < pairs; p += kSide)
+      _mm512_storeu_si512(
+          to + p / kSide * kTilePairs + i * kSide,
+          i < count ? _mm512_maskz_loadu_epi16(mask_of(length - 2 * p), from.data + i * from.stride + 2 * p)
+                    : _mm512_setzero_si512());
+}
+
+KERNELS_BF16 void amx_from_columns(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+                                   std::int64_t pairs) {
+  for (std::int64_t p = 0; p < pairs; p += kSide)
+    for (std::int64_t i = 0; i < kAmxRows; i += kSide) {
+      const auto there = static_cast<__mmask16>(mask_of(std::min(kSide, count - i)));
+      __m512i r[16];
+#pragma GCC unroll 16
+      for (int q = 0; q < 16; ++q)
+        r[q] = pairs_of_columns({from.data + i, from.stride}, 2 * (p + q), length, there);
+      exchange(r);
+      Bf16Pair* const block = to + p / kSide * kTilePairs + i * kSide;
+      for (int q = 0; q < 16; ++q) _mm512_storeu_si512(block + q * kSide, r[q]);
+    }
+}
+
+#define KERNELS_AMX __attribute__((target("amx-tile,amx-bf16")))
+
+// Two by two tiles of 16 rows of 64 bytes for sums, two for either factor. Static: GCC takes the instruction
+// to read its first bytes alone, and would not write the others.
+struct alignas(64) AmxConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr AmxConfig kAmxConfig;
+
+KERNELS_AMX void begin_amx() {
+  _tile_loadconfig(&kAmxConfig);
+}
+
+// Their contents would be saved at each change of threads.
+KERNELS_AMX void end_amx() {
+  _tile_release();
+}
+
+KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+                          std::int64_t pairs) {
+  float* const below = c + kSide * c_stride;
+  const auto c_bytes = c_stride * 4, a_bytes = kSide * 4, b_bytes = kAmxColumns * 4;
+  _tile_loadd(0, c, c_bytes);
+  _tile_loadd(1, c + kSide, c_bytes);
+  _tile_loadd(2, below, c_bytes);
+  _tile_loadd(3, below + kSide, c_bytes);
+  for (std::int64_t p = 0; p < pairs; p += kSide, a += kTilePairs, b += kSide * kAmxColumns) {
+    _tile_loadd(6, b, b_bytes);
+    _tile_loadd(4, a, a_bytes);
+    _tile_loadd(7, b + kSide, b_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, a + kSide * kSide, a_bytes);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, c_bytes);
+  _tile_stored(1, c + kSide, c_bytes);
+  _tile_stored(2, below, c_bytes);
+  _tile_stored(3, below + kSide, c_bytes);
+}
+
+bool has_avx512_bf16() {
+  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+}
+
+// A process has to ask Linux for the tiles' registers (arch/x86/xstate in its documentation).
+bool may_use_amx() {
+#ifdef __linux__
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+const Bf16Kernels* avx512_bf16_kernels() {
+  static const Bf16Kernels kernels = [] {
+    Bf16Kernels of = plain_bf16_kernels();
+    of.tile = tile;
+    of.first.from_rows = turn_8;
+    of.second = {turn<48>, interleave<48>};
+    of.dots = dots;
+    return of;
+  }();
+  static const bool there = has_avx512_bf16();
+  return there ? &kernels : nullptr;
+}
+
+const Bf16Kernels* amx_bf16_kernels() {
+  static const Bf16Kernels kernels = [] {
+    Bf16Kernels of = emulated_amx_bf16_kernels();
+    of.tile = amx_tile;
+    of.begin_tiles = begin_amx;
+    of.end_tiles = end_amx;
+    of.first = {amx_from_rows, amx_from_columns};
+    of.second = {turn<kAmxColumns>, interleave<kAmxColumns>};
+    of.dots = dots;
+    return of;
+  }();
+  static const bool there = has_avx512_bf16() && may_use_amx();
+  return there ? &kernels : nullptr;
+}
+
+}  // namespace kernels::cpu
+
+#else
+
+namespace kernels::cpu {
+
+const Bf16Kernels* avx512_bf16_kernels() {
+  return nullptr;
+}
+const Bf16Kernels* amx_bf16_kernels() {
+  return nullptr;
+}
+
+}  // namespace kernels::cpu
+
+#endif
