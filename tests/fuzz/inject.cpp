@@ -204,7 +204,10 @@ void* mmap(void* where, std::size_t length, int protection, int flags, int file,
 
 void* dlopen(const char* name, int flags) {
   static const auto real = next<void* (*)(const char*, int)>("dlopen");
-  return fails("dlopen") ? nullptr : real(name, flags);
+  // Without a name it is the process itself, which is always there.
+  const bool missing = name != nullptr && fails("dlopen");
+  // As a library that is not there: dlerror() has something to say then, which whoever called reads.
+  return real(missing ? "/no/such/library" : name, flags);
 }
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*begin)(void*),
