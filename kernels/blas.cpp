@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -46,6 +47,7 @@ void take_buffers(const Blas& blas) {
 }
 
 Blas load() {
+  choose_blas_instructions();
   require_room();
   // The build's own library first: alternatives may name the variant whose threads get in OpenMP's way
   // (cmake/FindOpenBLAS.cmake).
@@ -63,6 +65,19 @@ Blas load() {
 }
 
 }  // namespace
+
+void choose_blas_instructions() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  constexpr const char* kVariable = "OPENBLAS_CORETYPE";
+  if (const char* set = std::getenv(kVariable); set != nullptr && *set != '\0') return;
+  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("x86-64-v4"))
+    setenv(kVariable, "Cooperlake", 1);
+  else if (__builtin_cpu_supports("x86-64-v4"))
+    setenv(kVariable, "SkylakeX", 1);
+  else if (__builtin_cpu_supports("x86-64-v3"))
+    setenv(kVariable, __builtin_cpu_is("amd") ? "Zen" : "Haswell", 1);
+#endif
+}
 
 const Blas& blas() {
   static const Blas loaded = load();

@@ -64,6 +64,8 @@ char* openblas_get_config() {
 
 namespace kernels::cpu {
 
+void choose_blas_instructions() {}
+
 const Blas& blas() {
   static const Blas own = {cblas_sgemm, openblas_set_num_threads, openblas_get_config};
   return own;

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "runtime/generate.h"
-#include "runtime/thread_waiting.h"
+#include "runtime/library_settings.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
 
@@ -135,7 +135,7 @@ int measure(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  runtime::restart_with_short_waiting(argv);
+  runtime::set_up_libraries(argv);
   try {
     return measure(argc, argv);
   } catch (const std::exception& error) {

@@ -1,5 +1,10 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "kernels/blas.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/reference.h"
@@ -113,3 +118,18 @@ TEST_CASE("matmul of few rows gives the same bits on any number of threads") {
   CHECK(run(2) == one);
   CHECK(run(3) == one);
 }
+
+#if defined(__x86_64__) && defined(__GNUC__)
+TEST_CASE("OpenBLAS multiplies by the widest vectors that the processor has, however new it is") {
+  const std::string config = kernels::cpu::blas().get_config();
+  CAPTURE(config);
+  const auto is_any_of = [&](std::initializer_list<const char*> names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return config.find(name) != std::string::npos; });
+  };
+  if (__builtin_cpu_supports("x86-64-v4"))
+    CHECK(is_any_of({"SkylakeX", "Cooperlake", "SapphireRapids"}));
+  else if (__builtin_cpu_supports("x86-64-v3"))
+    CHECK(is_any_of({"Haswell", "Zen"}));
+}
+#endif
