@@ -41,7 +41,7 @@ void check(const Narrow& out, const std::vector<float>& plain, const std::vector
   test::check_as_accurate_as_plain(wide(out), rounded(plain), exact, factor);
 }
 
-// Few rows, whole and partial tiles of 8 x 48 and 32 x 32, blocks of 256 and 512 that are summed, odd lengths
+// Few rows, whole and partial tiles of 8 x 48 and 32 x 32, blocks of 256 that are summed, odd lengths
 // of sums.
 const std::vector<MatmulShape> kShapes = {{1, 5, 33},     {3, 50, 64},    {8, 49, 100},   {9, 48, 31},
                                           {17, 65, 33},   {64, 96, 257},  {100, 131, 64}, {257, 241, 300},
