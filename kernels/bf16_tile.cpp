@@ -20,10 +20,10 @@ KERNELS_INLINE float second_of(Bf16Pair pair) {
   return std::bit_cast<float>(pair & 0xffff0000u);
 }
 
-// c (rows, columns) += sums over pairs of a_at(row, pair) times b (pairs, columns).
+// c (rows, columns) = or += sums over pairs of a_at(row, pair) times b (pairs, columns).
 template <class A>
 KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, const Bf16Pair* b,
-                             std::int64_t pairs, std::int64_t rows, std::int64_t columns) {
+                             std::int64_t pairs, bool add, std::int64_t rows, std::int64_t columns) {
   constexpr int kPart = 4, kLanes = 16;
   for (std::int64_t i = 0; i < rows; i += kPart)
     for (std::int64_t j = 0; j < columns; j += kLanes) {
@@ -39,7 +39,10 @@ KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, con
         }
       for (int r = 0; r < kPart; ++r)
 #pragma omp simd
-        for (int n = 0; n < kLanes; ++n) c[(i + r) * c_stride + j + n] += sums[r][n];
+        for (int n = 0; n < kLanes; ++n) {
+          float& to = c[(i + r) * c_stride + j + n];
+          to = add ? to + sums[r][n] : sums[r][n];
+        }
     }
 }
 
@@ -86,9 +89,9 @@ KERNELS_MULTIVERSION void interleave_columns(Bf16Pair* to, Bf16Source from, std:
 }
 
 KERNELS_MULTIVERSION void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
-                               std::int64_t pairs) {
+                               std::int64_t pairs, bool add) {
   const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[p * kRows + i]; };
-  multiply(c, c_stride, a_at, b, pairs, kRows, kColumns);
+  multiply(c, c_stride, a_at, b, pairs, add, kRows, kColumns);
 }
 
 // AMX's: a panel of the first factor is (pairs / 16, rows, 16), each of whose (rows, 16) two tiles read; one
@@ -112,9 +115,10 @@ void amx_interleave(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int6
                     std::int64_t pairs) {
   interleave(to, from, kAmxColumns, count, length, pairs);
 }
-void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs) {
+void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs,
+              bool add) {
   const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[place_in_amx(i, p)]; };
-  multiply(c, c_stride, a_at, b, pairs, kAmxRows, kAmxColumns);
+  multiply(c, c_stride, a_at, b, pairs, add, kAmxRows, kAmxColumns);
 }
 
 KERNELS_MULTIVERSION void dots(float* products, const bf16* inp, const bf16* weight, std::int64_t rows,
@@ -160,7 +164,7 @@ const Bf16Kernels& emulated_amx_bf16_kernels() {
                                         .columns = kAmxColumns,
                                         .whole_pairs = kAmxPairs,
                                         .most_rows = 512,
-                                        .most_columns = 16 * kAmxColumns,
+                                        .most_columns = 8 * kAmxColumns,
                                         .summed = 256,
                                         .first = {amx_from_rows, amx_from_columns},
                                         .second = {turn<kAmxColumns>, amx_interleave},

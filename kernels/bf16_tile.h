@@ -20,8 +20,8 @@ struct Bf16Source {
 struct Bf16Kernels {
   // Of a tile. Its pairs are a multiple of whole_pairs: zeros fill them up.
   std::int64_t rows, columns, whole_pairs;
-  // A block of the result and of what it sums lies in the second cache: so many rows and columns of sums, and
-  // so many elements that are summed, of both factors.
+  // So many rows and columns of sums, and so many elements that are summed of those columns, lie in the
+  // second cache.
   std::int64_t most_rows, most_columns, summed;
 
   // A panel from `count` rows of `length` elements, or from as many columns. Zero beyond. Panels begin at
@@ -31,8 +31,9 @@ struct Bf16Kernels {
   struct Packs {
     Pack from_rows, from_columns;
   } first, second;
-  // c (rows, columns), stride c_stride, += a panel of the first times one of the second.
-  void (*tile)(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs);
+  // c (rows, columns), stride c_stride, = a panel of the first times one of the second; with add, += instead.
+  void (*tile)(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs,
+               bool add);
   // Around the calls of tile() of one thread, where that needs its registers prepared; null where it does
   // not.
   void (*begin_tiles)();

@@ -24,7 +24,7 @@ KERNELS_BF16 inline __m512bh pairs_of(__m512i bits) {
 }
 
 KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
-                       std::int64_t pairs) {
+                       std::int64_t pairs, bool add) {
   constexpr int kRows = 8, kVectors = 3;  // plain_bf16_kernels()' tile
   __m512 sums[kRows][kVectors];
   for (auto& row : sums)
@@ -45,7 +45,7 @@ KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const
   for (int i = 0; i < kRows; ++i)
     for (int j = 0; j < kVectors; ++j) {
       float* const to = c + i * c_stride + 16 * j;
-      _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sums[i][j]));
+      _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][j]) : sums[i][j]);
     }
 }
 
@@ -223,13 +223,20 @@ KERNELS_AMX void end_amx() {
 }
 
 KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
-                          std::int64_t pairs) {
+                          std::int64_t pairs, bool add) {
   float* const below = c + kSide * c_stride;
   const auto c_bytes = c_stride * 4, a_bytes = kSide * 4, b_bytes = kAmxColumns * 4;
-  _tile_loadd(0, c, c_bytes);
-  _tile_loadd(1, c + kSide, c_bytes);
-  _tile_loadd(2, below, c_bytes);
-  _tile_loadd(3, below + kSide, c_bytes);
+  if (add) {
+    _tile_loadd(0, c, c_bytes);
+    _tile_loadd(1, c + kSide, c_bytes);
+    _tile_loadd(2, below, c_bytes);
+    _tile_loadd(3, below + kSide, c_bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
   for (std::int64_t p = 0; p < pairs; p += kSide, a += kTilePairs, b += kSide * kAmxColumns) {
     _tile_loadd(6, b, b_bytes);
     _tile_loadd(4, a, a_bytes);

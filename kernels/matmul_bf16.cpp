@@ -64,26 +64,29 @@ KERNELS_INLINE std::uint16_t rounded(float x) {
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest);
 }
 
-KERNELS_MULTIVERSION void finish_row(const Epilogue& e, float* sums, std::int64_t row, std::int64_t column,
-                                     std::int64_t columns) {
-  const std::int64_t at = row * e.stride + column;
-  if (e.bias) {
-    const bf16* const bias = e.bias + column;
+// Sums (rows, columns), `stride` apart, of the result from (row, column) on.
+KERNELS_MULTIVERSION void finish(const Epilogue& e, float* sums, std::int64_t stride, std::int64_t row,
+                                 std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t i = 0; i < rows; ++i, sums += stride) {
+    const std::int64_t at = (row + i) * e.stride + column;
+    if (e.bias) {
+      const bf16* const bias = e.bias + column;
 #pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) sums[n] += widened(bias[n]);
-  }
-  if (e.added) {
-    const bf16* const added = e.added + at;
+      for (std::int64_t n = 0; n < columns; ++n) sums[n] += widened(bias[n]);
+    }
+    if (e.added) {
+      const bf16* const added = e.added + at;
 #pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) sums[n] += widened(added[n]);
-  }
-  if (e.wide) {
-    std::copy_n(sums, columns, e.wide + at);
-    return;
-  }
-  bf16* const out = e.narrow + at;
+      for (std::int64_t n = 0; n < columns; ++n) sums[n] += widened(added[n]);
+    }
+    if (e.wide) {
+      std::copy_n(sums, columns, e.wide + at);
+      continue;
+    }
+    bf16* const out = e.narrow + at;
 #pragma omp simd
-  for (std::int64_t n = 0; n < columns; ++n) out[n].bits = rounded(sums[n]);
+    for (std::int64_t n = 0; n < columns; ++n) out[n].bits = rounded(sums[n]);
+  }
 }
 
 // A factor's part in a block: `count` of its rows or columns from `first` on, of which `length` elements from
@@ -101,28 +104,33 @@ void pack(const Bf16Kernels::Packs& packs, std::int64_t width, Bf16Pair* to, Bf1
                part.pairs);
 }
 
-struct BlockSize {
+std::int64_t whole(std::int64_t count, std::int64_t of) {
+  return (count + of - 1) / of * of;
+}
+
+// What one task computes of the result: the first factor's rows are packed once, for block after block of the
+// second's columns.
+struct TaskSize {
   std::int64_t rows, columns;
 };
 
-// Smaller blocks where there would be too few for the threads. Sums do not depend on how they are cut.
-BlockSize block_size(const Bf16Kernels& kernels, std::int64_t M, std::int64_t N) {
-  BlockSize block{kernels.most_rows, kernels.most_columns};
-  const auto blocks = [&] {
-    return ((M + block.rows - 1) / block.rows) * ((N + block.columns - 1) / block.columns);
+// Rows of which all that is summed is packed at once, in memory that the last cache holds. Smaller tasks
+// where there would be too few for the threads. Sums do not depend on how they are cut.
+TaskSize task_size(const Bf16Kernels& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
+  constexpr std::int64_t kMostPacked = (std::int64_t{4} << 20) / sizeof(bf16);
+  TaskSize task{std::clamp(kMostPacked / K / kernels.rows * kernels.rows, kernels.rows, kernels.most_rows),
+                whole(N, kernels.columns)};
+  const auto tasks = [&] {
+    return ((M + task.rows - 1) / task.rows) * ((N + task.columns - 1) / task.columns);
   };
   const std::int64_t wanted = 4 * omp_get_max_threads();
-  while (blocks() < wanted && (block.rows > 64 || block.columns > 2 * kernels.columns)) {
-    if (block.rows >= block.columns)
-      block.rows /= 2;
+  while (tasks() < wanted && (task.rows > 64 || task.columns > 2 * kernels.columns)) {
+    if (task.rows >= task.columns)
+      task.rows = whole(task.rows / 2, kernels.rows);
     else
-      block.columns = std::max(2 * kernels.columns, (block.columns / 2 / kernels.columns) * kernels.columns);
+      task.columns = std::max(2 * kernels.columns, whole(task.columns / 2, kernels.columns));
   }
-  return block;
-}
-
-std::int64_t whole(std::int64_t count, std::int64_t of) {
-  return (count + of - 1) / of * of;
+  return task;
 }
 
 // Memory that grows, from the beginning of a cache line on.
@@ -154,29 +162,41 @@ constexpr std::int64_t kPadding = 16;
 void product(Bf16Factor a, Bf16Factor b, const Epilogue& epilogue, std::int64_t M, std::int64_t N,
              std::int64_t K) {
   const Bf16Kernels& kernels = *chosen;
-  const BlockSize block = block_size(kernels, M, N);
-  const std::int64_t across = (N + block.columns - 1) / block.columns;
-  const std::int64_t down = (M + block.rows - 1) / block.rows, stride = kernels.most_columns + kPadding;
+  const TaskSize size = task_size(kernels, M, N, K);
+  const std::int64_t across = (N + size.columns - 1) / size.columns;
+  const std::int64_t down = (M + size.rows - 1) / size.rows, stride = kernels.most_columns + kPadding;
+  const auto pairs_of = [&](std::int64_t length) { return whole((length + 1) / 2, kernels.whole_pairs); };
   parallel_tasks(down * across, [&](std::int64_t task) {
     static thread_local Scratch scratch;
-    float* const sums = scratch.sums.at_least(kernels.most_rows * stride);
-    Bf16Pair* const panels_a = scratch.a.at_least(kernels.most_rows * kernels.summed / 2);
+    const std::int64_t row = task / across * size.rows, first = task % across * size.columns;
+    const std::int64_t rows = std::min(size.rows, M - row), last = std::min(N, first + size.columns);
+    const std::int64_t packed_rows = whole(rows, kernels.rows);
+    float* const sums = scratch.sums.at_least(packed_rows * stride);
+    Bf16Pair* const panels_a = scratch.a.at_least(packed_rows * pairs_of(K));
     Bf16Pair* const panels_b = scratch.b.at_least(kernels.most_columns * kernels.summed / 2);
-    const std::int64_t row = task / across * block.rows, column = task % across * block.columns;
-    const std::int64_t rows = std::min(block.rows, M - row), columns = std::min(block.columns, N - column);
-    std::fill_n(sums, whole(rows, kernels.rows) * stride, 0.0f);
-    if (kernels.begin_tiles) kernels.begin_tiles();
-    for (std::int64_t k = 0; k < K; k += kernels.summed) {
-      const std::int64_t length = std::min(kernels.summed, K - k);
-      const std::int64_t pairs = whole((length + 1) / 2, kernels.whole_pairs);
-      pack(kernels.second, kernels.columns, panels_b, b, {column, columns, k, length, pairs});
-      pack(kernels.first, kernels.rows, panels_a, a, {row, rows, k, length, pairs});
-      for (std::int64_t j = 0; j < columns; j += kernels.columns)
-        for (std::int64_t i = 0; i < rows; i += kernels.rows)
-          kernels.tile(sums + i * stride + j, stride, panels_a + i * pairs, panels_b + j * pairs, pairs);
+    const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
+    for (std::int64_t k = 0; k < K; k += kernels.summed)
+      pack(kernels.first, kernels.rows, panels_a + packed_rows * k / 2, a,
+           {row, rows, k, length_at(k), pairs_of(length_at(k))});
+    for (std::int64_t column = first; column < last; column += kernels.most_columns) {
+      const std::int64_t columns = std::min(kernels.most_columns, last - column);
+      if (kernels.begin_tiles) kernels.begin_tiles();
+      for (std::int64_t k = 0; k < K; k += kernels.summed) {
+        const std::int64_t pairs = pairs_of(length_at(k));
+        const Bf16Pair* const of_k = panels_a + packed_rows * k / 2;
+        pack(kernels.second, kernels.columns, panels_b, b, {column, columns, k, length_at(k), pairs});
+        for (std::int64_t j = 0; j < columns; j += kernels.columns)
+          for (std::int64_t i = 0; i < rows; i += kernels.rows) {
+            float* const of_tile = sums + i * stride + j;
+            kernels.tile(of_tile, stride, of_k + i * pairs, panels_b + j * pairs, pairs, k > 0);
+            // While its sums are in the first cache.
+            if (k + kernels.summed >= K)
+              finish(epilogue, of_tile, stride, row + i, column + j, std::min(kernels.rows, rows - i),
+                     std::min(kernels.columns, columns - j));
+          }
+      }
+      if (kernels.end_tiles) kernels.end_tiles();
     }
-    if (kernels.end_tiles) kernels.end_tiles();
-    for (std::int64_t i = 0; i < rows; ++i) finish_row(epilogue, sums + i * stride, row + i, column, columns);
   });
 }
 
@@ -188,7 +208,7 @@ void streamed(const Epilogue& epilogue, const bf16* inp, const bf16* weight, Mat
     for (std::int64_t n = begin; n < end; n += 4) {
       const std::int64_t count = std::min<std::int64_t>(4, end - n);
       dots(products, inp, weight + n * s.K, s.M, count, s.K);
-      for (std::int64_t m = 0; m < s.M; ++m) finish_row(epilogue, products + m * 4, m, n, count);
+      finish(epilogue, products, 4, 0, n, s.M, count);
     }
   });
 }
@@ -213,7 +233,7 @@ KERNELS_MULTIVERSION void add_column_sums(bf16* sums, const bf16* dout, MatmulSh
 const char* name(Bf16Products path) {
   switch (path) {
     case Bf16Products::plain:
-      return "plain";
+      return "fp32 multiplications";
     case Bf16Products::emulated_amx:
       return "AMX, emulated";
     case Bf16Products::avx512_bf16:

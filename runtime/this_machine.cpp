@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "kernels/blas.h"
+#include "kernels/matmul_bf16.h"
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
 #include "runtime/collectives_bench.h"
@@ -167,6 +168,10 @@ std::string blas_name() {
   } catch (const std::runtime_error& error) {
     throw NoDevice(error.what());
   }
+}
+
+std::string bf16_products_name() {
+  return kernels::cpu::name(kernels::cpu::fastest_bf16_products());
 }
 
 std::string cpu_name() {

@@ -51,7 +51,9 @@ Finding memory() {
 
 Finding blas() {
   try {
-    return {"blas", true, fmt::format("{}.", runtime::blas_name())};
+    return {"blas", true,
+            fmt::format("{}. Products in bf16 are formed by {}.", runtime::blas_name(),
+                        runtime::bf16_products_name())};
   } catch (const runtime::NoDevice& error) {
     return {"blas", false, fmt::format("Nothing can be computed on the CPU: {}.", error.what())};
   }
