@@ -202,6 +202,8 @@ KERNELS_BF16 void amx_from_columns(Bf16Pair* to, Bf16Source from, std::int64_t c
     }
 }
 
+// Called by Bf16Kernels' pointers alone: GCC takes its intrinsics of AMX to touch no memory, and would move
+// loads and stores of a caller that it saw them in.
 #define KERNELS_AMX __attribute__((target("amx-tile,amx-bf16")))
 
 // Two by two tiles of 16 rows of 64 bytes for sums, two for either factor. Static: GCC takes the instruction
