@@ -10,9 +10,6 @@ namespace {
 
 using cuda::bf16;
 
-constexpr std::int64_t kRows = 8, kColumns = 48;                         // 24 of AVX-512's 32 registers
-constexpr std::int64_t kAmxRows = 32, kAmxColumns = 32, kAmxPairs = 16;  // four of AMX's eight tiles
-
 KERNELS_INLINE float first_of(Bf16Pair pair) {
   return std::bit_cast<float>(pair << 16);
 }
@@ -81,35 +78,38 @@ KERNELS_INLINE void interleave(Bf16Pair* to, Bf16Source from, std::int64_t width
 }
 KERNELS_MULTIVERSION void interleave_rows(Bf16Pair* to, Bf16Source from, std::int64_t count,
                                           std::int64_t length, std::int64_t pairs) {
-  interleave(to, from, kRows, count, length, pairs);
+  interleave(to, from, kBf16Rows, count, length, pairs);
 }
 KERNELS_MULTIVERSION void interleave_columns(Bf16Pair* to, Bf16Source from, std::int64_t count,
                                              std::int64_t length, std::int64_t pairs) {
-  interleave(to, from, kColumns, count, length, pairs);
+  interleave(to, from, kBf16Columns, count, length, pairs);
 }
 
 KERNELS_MULTIVERSION void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
                                std::int64_t pairs, bool add) {
-  const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[p * kRows + i]; };
-  multiply(c, c_stride, a_at, b, pairs, add, kRows, kColumns);
+  const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[p * kBf16Rows + i]; };
+  multiply(c, c_stride, a_at, b, pairs, add, kBf16Rows, kBf16Columns);
 }
 
 // AMX's: a panel of the first factor is (pairs / 16, rows, 16), each of whose (rows, 16) two tiles read; one
 // of the second is (pairs, columns).
 std::int64_t place_in_amx(std::int64_t i, std::int64_t p) {
-  return (p / kAmxPairs * kAmxRows + i) * kAmxPairs + p % kAmxPairs;
+  return (p / kAmxSide * kAmxRows + i) * kAmxSide + p % kAmxSide;
+}
+// Rows of the panel lie `row` apart, their elements `step`.
+void amx_panel(Bf16Pair* to, const bf16* from, std::int64_t row, std::int64_t step, std::int64_t count,
+               std::int64_t length, std::int64_t pairs) {
+  for (std::int64_t i = 0; i < kAmxRows; ++i)
+    for (std::int64_t p = 0; p < pairs; ++p)
+      to[place_in_amx(i, p)] = i < count ? pair_at(from + i * row, step, 2 * p, length) : 0u;
 }
 void amx_from_rows(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
                    std::int64_t pairs) {
-  for (std::int64_t i = 0; i < kAmxRows; ++i)
-    for (std::int64_t p = 0; p < pairs; ++p)
-      to[place_in_amx(i, p)] = i < count ? pair_at(from.data + i * from.stride, 1, 2 * p, length) : 0u;
+  amx_panel(to, from.data, from.stride, 1, count, length, pairs);
 }
 void amx_from_columns(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
                       std::int64_t pairs) {
-  for (std::int64_t i = 0; i < kAmxRows; ++i)
-    for (std::int64_t p = 0; p < pairs; ++p)
-      to[place_in_amx(i, p)] = i < count ? pair_at(from.data + i, from.stride, 2 * p, length) : 0u;
+  amx_panel(to, from.data, 1, from.stride, count, length, pairs);
 }
 void amx_interleave(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
                     std::int64_t pairs) {
@@ -144,17 +144,15 @@ KERNELS_MULTIVERSION void dots(float* products, const bf16* inp, const bf16* wei
 }  // namespace
 
 const Bf16Kernels& plain_bf16_kernels() {
-  static constexpr Bf16Kernels kKernels{.rows = kRows,
-                                        .columns = kColumns,
+  static constexpr Bf16Kernels kKernels{.rows = kBf16Rows,
+                                        .columns = kBf16Columns,
                                         .whole_pairs = 1,
                                         .most_rows = 256,
-                                        .most_columns = 5 * kColumns,
+                                        .most_columns = 5 * kBf16Columns,
                                         .summed = 256,
-                                        .first = {turn<kRows>, interleave_rows},
-                                        .second = {turn<kColumns>, interleave_columns},
+                                        .first = {turn<kBf16Rows>, interleave_rows},
+                                        .second = {turn<kBf16Columns>, interleave_columns},
                                         .tile = tile,
-                                        .begin_tiles = nullptr,
-                                        .end_tiles = nullptr,
                                         .dots = dots};
   return kKernels;
 }
@@ -162,15 +160,13 @@ const Bf16Kernels& plain_bf16_kernels() {
 const Bf16Kernels& emulated_amx_bf16_kernels() {
   static constexpr Bf16Kernels kKernels{.rows = kAmxRows,
                                         .columns = kAmxColumns,
-                                        .whole_pairs = kAmxPairs,
+                                        .whole_pairs = kAmxSide,
                                         .most_rows = 512,
                                         .most_columns = 8 * kAmxColumns,
                                         .summed = 256,
                                         .first = {amx_from_rows, amx_from_columns},
                                         .second = {turn<kAmxColumns>, amx_interleave},
                                         .tile = amx_tile,
-                                        .begin_tiles = nullptr,
-                                        .end_tiles = nullptr,
                                         .dots = dots};
   return kKernels;
 }

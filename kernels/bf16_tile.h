@@ -6,6 +6,10 @@
 
 namespace kernels::cpu {
 
+// A tile: 24 of AVX-512's 32 registers; four of AMX's eight tiles, each of 16 rows of 16 pairs or sums.
+inline constexpr std::int64_t kBf16Rows = 8, kBf16Columns = 48;
+inline constexpr std::int64_t kAmxSide = 16, kAmxRows = 2 * kAmxSide, kAmxColumns = 2 * kAmxSide;
+
 // Two elements that follow each other along the summed dimension, the first in the low half.
 using Bf16Pair = std::uint32_t;
 
@@ -36,8 +40,8 @@ struct Bf16Kernels {
                bool add);
   // Around the calls of tile() of one thread, where that needs its registers prepared; null where it does
   // not.
-  void (*begin_tiles)();
-  void (*end_tiles)();
+  void (*begin_tiles)() = nullptr;
+  void (*end_tiles)() = nullptr;
   // products[m * 4 + n] = inp row m . weight row n, of `rows` <= 8 rows of K and `count` <= 4 weight rows.
   void (*dots)(float* products, const cuda::bf16* inp, const cuda::bf16* weight, std::int64_t rows,
                std::int64_t count, std::int64_t K);

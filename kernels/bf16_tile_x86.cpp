@@ -25,7 +25,7 @@ KERNELS_BF16 inline __m512bh pairs_of(__m512i bits) {
 
 KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
                        std::int64_t pairs, bool add) {
-  constexpr int kRows = 8, kVectors = 3;  // plain_bf16_kernels()' tile
+  constexpr int kRows = kBf16Rows, kVectors = kBf16Columns / 16;
   __m512 sums[kRows][kVectors];
   for (auto& row : sums)
     for (__m512& sum : row) sum = _mm512_setzero_ps();
@@ -49,6 +49,11 @@ KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const
     }
 }
 
+// Of so many elements, those that are there.
+inline __mmask32 mask_of(std::int64_t left) {
+  return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0u;
+}
+
 template <int kRows>
 KERNELS_BF16 void dots_of(float* products, const bf16* inp, const bf16* weight, std::int64_t count,
                           std::int64_t K) {
@@ -58,8 +63,7 @@ KERNELS_BF16 void dots_of(float* products, const bf16* inp, const bf16* weight, 
     for (int m = 0; m < kRows; ++m) sums[m] = _mm512_setzero_ps();
     constexpr std::int64_t kLanes = 32;
     for (std::int64_t k = 0; k < K; k += kLanes) {
-      const std::int64_t left = std::min(kLanes, K - k);
-      const __mmask32 mask = left == kLanes ? ~0u : (1u << left) - 1;
+      const __mmask32 mask = mask_of(K - k);
       const __m512bh row = pairs_of(_mm512_maskz_loadu_epi16(mask, w + k));
       for (int m = 0; m < kRows; ++m)
         sums[m] = _mm512_dpbf16_ps(sums[m], row, pairs_of(_mm512_maskz_loadu_epi16(mask, inp + m * K + k)));
@@ -106,46 +110,27 @@ KERNELS_BF16 inline void exchange(__m512i (&r)[16]) {
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
-// Of so many elements, those that are there.
-inline __mmask32 mask_of(std::int64_t left) {
-  return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0u;
-}
-
 // to (pairs, width): row j of from (count, length) becomes column j.
 template <std::int64_t width>
 KERNELS_BF16 void turn(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
                        std::int64_t pairs) {
+  constexpr std::int64_t kLanes = std::min<std::int64_t>(16, width);
+  constexpr auto kStored = static_cast<__mmask16>((1 << kLanes) - 1);
+  static_assert(width % kLanes == 0);
   for (std::int64_t p = 0; p < pairs; p += 16) {
     const __mmask32 there = mask_of(length - 2 * p);
-    for (std::int64_t j = 0; j < width; j += 16) {
+    for (std::int64_t j = 0; j < width; j += kLanes) {
+      const std::int64_t rows = std::min(kLanes, count - j);
       __m512i r[16];
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i)
-        r[i] = j + i < count ? _mm512_maskz_loadu_epi16(there, from.data + (j + i) * from.stride + 2 * p)
-                             : _mm512_setzero_si512();
+        r[i] = i < rows ? _mm512_maskz_loadu_epi16(there, from.data + (j + i) * from.stride + 2 * p)
+                        : _mm512_setzero_si512();
       exchange(r);
       const std::int64_t stored = std::min<std::int64_t>(16, pairs - p);
-      for (std::int64_t i = 0; i < stored; ++i) _mm512_storeu_si512(to + (p + i) * width + j, r[i]);
+      for (std::int64_t i = 0; i < stored; ++i)
+        _mm512_mask_storeu_epi32(to + (p + i) * width + j, kStored, r[i]);
     }
-  }
-}
-
-// The same for a panel as narrow as half a register.
-KERNELS_BF16 void turn_8(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
-                         std::int64_t pairs) {
-  constexpr int kWidth = 8;
-  for (std::int64_t p = 0; p < pairs; p += 16) {
-    const __mmask32 there = mask_of(length - 2 * p);
-    __m512i r[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i)
-      r[i] = i < std::min<std::int64_t>(kWidth, count)
-                 ? _mm512_maskz_loadu_epi16(there, from.data + i * from.stride + 2 * p)
-                 : _mm512_setzero_si512();
-    exchange(r);
-    const std::int64_t stored = std::min<std::int64_t>(16, pairs - p);
-    for (std::int64_t i = 0; i < stored; ++i)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (p + i) * kWidth), _mm512_castsi512_si256(r[i]));
   }
 }
 
@@ -174,8 +159,7 @@ KERNELS_BF16 void interleave(Bf16Pair* to, Bf16Source from, std::int64_t count, 
 }
 
 // AMX's panels: emulated_amx_bf16_kernels().
-constexpr std::int64_t kSide = 16, kAmxRows = 2 * kSide, kAmxColumns = 2 * kSide,
-                       kTilePairs = kSide * kAmxRows;
+constexpr std::int64_t kSide = kAmxSide, kTilePairs = kSide * kAmxRows;
 
 KERNELS_BF16 void amx_from_rows(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
                                 std::int64_t pairs) {
@@ -277,8 +261,8 @@ const Bf16Kernels* avx512_bf16_kernels() {
   static const Bf16Kernels kernels = [] {
     Bf16Kernels of = plain_bf16_kernels();
     of.tile = tile;
-    of.first.from_rows = turn_8;
-    of.second = {turn<48>, interleave<48>};
+    of.first.from_rows = turn<kBf16Rows>;
+    of.second = {turn<kBf16Columns>, interleave<kBf16Columns>};
     of.dots = dots;
     return of;
   }();

@@ -27,7 +27,12 @@ const Bf16Kernels* kernels_of(Bf16Products path) {
   return nullptr;
 }
 
-const Bf16Kernels* chosen = kernels_of(fastest_bf16_products());
+// Chosen when a product first needs it: a process has to ask the system for AMX, which commands that compute
+// nothing do not need.
+const Bf16Kernels*& chosen() {
+  static const Bf16Kernels* kernels = kernels_of(fastest_bf16_products());
+  return kernels;
+}
 
 // Up to this many rows, a product is bound by reading its weight once (kernels/matmul.cpp).
 constexpr std::int64_t kMaxStreamedRows = 8;
@@ -161,7 +166,7 @@ constexpr std::int64_t kPadding = 16;
 // The result (M, N) = sum over K of a times b.
 void product(Bf16Factor a, Bf16Factor b, const Epilogue& epilogue, std::int64_t M, std::int64_t N,
              std::int64_t K) {
-  const Bf16Kernels& kernels = *chosen;
+  const Bf16Kernels& kernels = *chosen();
   const TaskSize size = task_size(kernels, M, N, K);
   const std::int64_t across = (N + size.columns - 1) / size.columns;
   const std::int64_t down = (M + size.rows - 1) / size.rows, stride = kernels.most_columns + kPadding;
@@ -202,7 +207,7 @@ void product(Bf16Factor a, Bf16Factor b, const Epilogue& epilogue, std::int64_t 
 
 // For few rows: each weight row read once.
 void streamed(const Epilogue& epilogue, const bf16* inp, const bf16* weight, MatmulShape s) {
-  const auto dots = chosen->dots;
+  const auto dots = chosen()->dots;
   parallel_ranges(s.N, s.K, [&](std::int64_t begin, std::int64_t end) {
     float products[kMaxStreamedRows * 4];
     for (std::int64_t n = begin; n < end; n += 4) {
@@ -259,7 +264,7 @@ Bf16Products fastest_bf16_products() {
 }
 
 void use_bf16_products(Bf16Products path) {
-  chosen = kernels_of(path);
+  chosen() = kernels_of(path);
 }
 
 void matmul_forward(WideOrNarrow out, const bf16* inp, const bf16* weight, const bf16* bias,

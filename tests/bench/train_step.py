@@ -210,7 +210,8 @@ def main():
     torch.set_flush_denormal(True)
 
     pytorch = "PyTorch " + torch.__version__.split("+")[0]
-    print(f"{'model':14} {'type':4} {'B':>3} {'T':>5} {'beside':>24} {'step':>9} {'ridgepoint':>11} {'times as fast':>14}", flush=True)
+    print(f"{'model':14} {'type':4} {'B':>3} {'T':>5} {'beside':>24} {'step':>9} {'ridgepoint':>11} {'times as fast':>14}",
+          flush=True)
 
     def tell(name, shape, dtype, what, their_steps):
         # printed_steps leaves every second step out.
