@@ -109,7 +109,7 @@ class Sampler {
     const auto sample_of = [&](const Timing& timing) {
       sim::KernelSample sample =
           sim::kernel_shape(single.operation(), single.bound_variables(), work, timing.working_set,
-                            sim::narrow_weights(single.plan(), single.operation()));
+                            sim::narrow_storage(single.plan(), single.operation()));
       sample.median = {timing.median};
       sample.spread = timing.spread;
       return sample;
@@ -186,8 +186,8 @@ double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch&
   double peak = 0;
   for (std::size_t i = first; i < calibration.samples.size(); ++i) {
     const sim::KernelSample& sample = calibration.samples[i];
-    // With weights of fewer bits, products compute in fewer bits, too.
-    if (sim::is_product(sample.kind) && !sample.weights)
+    // Products with weights in fewer bits compute in fewer bits, too.
+    if (sim::is_product(sample.kind) && !sample.stored)
       peak = std::max(peak, sample.flops.value / sample.median.value);
   }
   return peak;

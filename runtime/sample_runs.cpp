@@ -32,7 +32,7 @@ constexpr double kSameWork = 1.3;
 using What = std::tuple<sim::OpKind, sim::DType, std::optional<sim::DType>, bool>;
 
 What what(const sim::KernelSample& sample) {
-  return {sample.kind, sample.dtype, sample.weights, sample.query_length == 1};
+  return {sample.kind, sample.dtype, sample.stored, sample.query_length == 1};
 }
 
 // Executions of one operation in a phase.
@@ -66,7 +66,7 @@ std::map<std::pair<sim::Phase, std::string>, Executions> executions_of(const sim
     for (const sim::Operation& op : plan.blocks[static_cast<std::size_t>(action.block)].operations) {
       const sim::Work work = sim::work_of(plan, op, action.variables);
       all[{action.phase, op.id}].shapes.push_back(
-          sim::kernel_shape(op, action.variables, work, working_set, sim::narrow_weights(plan, op)));
+          sim::kernel_shape(op, action.variables, work, working_set, sim::narrow_storage(plan, op)));
     }
   return all;
 }

@@ -14,7 +14,7 @@ namespace runtime {
 std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware);
 std::vector<sim::Scenario> gpu_calibrating_runs(const sim::Hardware& hardware);
 
-// Appends to calibration.samples what such runs take on the device of kinds, types and types of weights of
+// Appends to calibration.samples what such runs take on the device of kinds, types and types of operands of
 // which it has no sample yet. A run's samples count as found in caches, or not, by whether its memory is
 // larger than the last cache. Runs from which others took the processor run once more when all are through;
 // typical() of the times counts. Ends early with what there is on a stop request. Throws as short_run() does.

@@ -81,7 +81,7 @@ std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const Kern
   double exact_sum = 0, exact_spread = 0;
   int exact = 0;
   for (const KernelSample& s : c.samples) {
-    if (s.kind != kind || s.dtype != shape.dtype || s.weights != shape.weights || &s == without) continue;
+    if (s.kind != kind || s.dtype != shape.dtype || s.stored != shape.stored || &s == without) continue;
     if (s.working_set.value != 0 && s.working_set != working_set) continue;
     const double ideal = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes).value;
     const double log_ratio = std::log(s.median.value / ideal);
@@ -112,7 +112,7 @@ WorkingSets measured_working_sets(const Calibration& c, const KernelSample& shap
   const Bytes working_set = shape.working_set;
   Bytes smallest{std::numeric_limits<std::int64_t>::max()}, largest, below, above = smallest;
   for (const KernelSample& s : c.samples) {
-    if (s.kind != kind || s.dtype != shape.dtype || s.weights != shape.weights || s.working_set.value == 0)
+    if (s.kind != kind || s.dtype != shape.dtype || s.stored != shape.stored || s.working_set.value == 0)
       continue;
     smallest = std::min(smallest, s.working_set);
     largest = std::max(largest, s.working_set);
@@ -177,10 +177,10 @@ std::optional<CollectiveTime> calibrated_collective(const Calibration& calibrati
 }
 
 KernelSample kernel_shape(const Operation& op, const Variables& of_action, const Work& work,
-                          Bytes working_set, std::optional<DType> weights) {
+                          Bytes working_set, std::optional<DType> stored) {
   const Variables v = bound_to(op, of_action);
   KernelSample s;
-  s.weights = weights;
+  s.stored = stored;
   s.working_set = working_set;
   s.kind = op.kind;
   s.dtype = op.dtype;
@@ -203,10 +203,15 @@ KernelSample kernel_shape(const Operation& op, const Variables& of_action, const
   return s;
 }
 
-std::optional<DType> narrow_weights(const Plan& plan, const Operation& op) {
-  if (!is_product(op.kind) || !has(op, Role::weight)) return std::nullopt;
-  const DType stored = plan.buffer(operand(op, Role::weight))->dtype;
-  return bits(stored) < bits(op.dtype) ? std::optional(stored) : std::nullopt;
+std::optional<DType> narrow_storage(const Plan& plan, const Operation& op) {
+  const BufferId mask = operand(op, Role::mask).buffer;
+  std::optional<DType> narrowest;
+  for (const Operand& o : op.operands) {
+    if (o.buffer == kNoBuffer || o.buffer == mask) continue;
+    const DType stored = plan.buffer(o)->dtype;
+    if (bits(stored) < bits(narrowest.value_or(op.dtype))) narrowest = stored;
+  }
+  return narrowest;
 }
 
 double share_from_memory(const Calibration& c, Bytes working_set) {
@@ -250,14 +255,15 @@ Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flo
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without) {
   const auto own = ratio_at_working_set(calibration, shape, shape.kind, without);
-  if (own || !is_product(shape.kind)) return own;
-  if (shape.weights) {
+  if (own) return own;
+  if (shape.stored) {
     KernelSample wide = shape;
-    wide.weights.reset();
+    wide.stored.reset();
     return calibrated_ratio(calibration, wide, without);
   }
-  return shape.kind == OpKind::matmul ? own
-                                      : ratio_at_working_set(calibration, shape, OpKind::matmul, without);
+  return is_product(shape.kind) && shape.kind != OpKind::matmul
+             ? ratio_at_working_set(calibration, shape, OpKind::matmul, without)
+             : std::nullopt;
 }
 
 std::map<std::pair<OpKind, DType>, std::vector<double>> leave_one_out_residuals(

@@ -25,7 +25,7 @@ namespace sim {
 struct KernelSample {
   OpKind kind{};
   DType dtype{};
-  std::optional<DType> weights;  // what a product's weights are stored in, where that is fewer bits
+  std::optional<DType> stored;  // of its operands' types that of the fewest bits, where computing takes more
   // Matrix products: M, N, K. Norms, embedding: rows, hidden. Cross-entropy, sampling: rows, vocabulary.
   // Elementwise kinds: rows, cols. Multi-tensor kinds have none: their bytes are their size.
   std::int64_t rows = 0, cols = 0, inner = 0;
@@ -42,9 +42,10 @@ struct KernelSample {
 };
 
 KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work, Bytes working_set = {},
-                          std::optional<DType> weights = {});
-// Of a plan's product whose weights are stored in fewer bits than it computes in: their type.
-std::optional<DType> narrow_weights(const Plan& plan, const Operation& op);
+                          std::optional<DType> stored = {});
+// In which type an operation of a plan reads or writes fewer bits an element than it computes in: a product's
+// int8 weights, what GELU widens from bf16 and rounds to it. Masks of dropout do not count.
+std::optional<DType> narrow_storage(const Plan& plan, const Operation& op);
 
 // A collective among ranks of one machine, each of which had computed on its share of the cores before.
 struct CollectiveSample {
@@ -117,10 +118,11 @@ struct CalibratedRatio {
   bool exact = false;  // this very shape was measured
   double spread = 0;   // of that measurement
 };
-// Empty where no sample is of the kind (a backward product may take the forward one's, one of weights in
-// fewer bits that of whole ones) and type. Between two working sets that were measured, the ratio is
-// interpolated: where the larger is not held by the last cache, by share_from_memory(), else along the
-// logarithm of the working set; beyond them the nearer one's holds. `without` leaves one sample out.
+// Empty where no sample is of the kind (a backward product may take the forward one's, an operation that
+// stores fewer bits than it computes in that of one that does not) and type. Between two working sets that were
+// measured, the ratio is interpolated: where the larger is not held by the last cache, by share_from_memory(),
+// else along the logarithm of the working set; beyond them the nearer one's holds. `without` leaves one sample
+// out.
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without = nullptr);
 

@@ -20,7 +20,7 @@ void fields(auto& v, Like<KernelSample> auto& s) {
   using P = KernelSample;
   v.needed_word("kind", s.kind, kKindNames);
   v.needed("dtype", s.dtype);
-  v("weights", s.weights);
+  v("stored", s.stored);
   v.needed("flops", s.flops.value);
   v.needed("bytes", s.bytes.value);
   v.needed("median_seconds", s.median.value);

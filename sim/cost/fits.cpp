@@ -138,7 +138,9 @@ std::string shape_text(const KernelSample& s) {
   add("heads", s.heads);
   add("key-value heads", s.kv_heads);
   add("head size", s.head_dim);
-  return words.empty() ? format(s.bytes) : words;
+  if (words.empty()) words = format(s.bytes);
+  if (s.stored) words += ", stored in " + std::string(name(*s.stored));
+  return words;
 }
 
 std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::string& operation,
@@ -152,7 +154,7 @@ std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::
   PriceTrace trace;
   trace.shape = kernel_shape(*op, action->variables, work,
                              timed_here ? plan_memory(plan, 0, Addresses::none).live_peak : Bytes{},
-                             narrow_weights(plan, *op));
+                             narrow_storage(plan, *op));
   const auto collective = info(op->kind).collective;
   if (!collective)
     trace.best = roofline(hardware, calibration ? calibration->launch : hardware.launch, trace.shape);
@@ -161,8 +163,9 @@ std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::
     for (const KernelSample& sample : calibration->samples)
       if (sample.kind == trace.shape.kind && sample.dtype == trace.shape.dtype)
         trace.nearest.push_back(&sample);
-    std::ranges::stable_sort(trace.nearest, [&](const KernelSample* a, const KernelSample* b) {
-      return distance(*a, trace.shape) < distance(*b, trace.shape);
+    // Those stored in the same type first: others count only where there are none.
+    std::ranges::stable_sort(trace.nearest, {}, [&](const KernelSample* s) {
+      return std::pair(s->stored != trace.shape.stored, distance(*s, trace.shape));
     });
     if (trace.nearest.size() > PriceTrace::kNearest) trace.nearest.resize(PriceTrace::kNearest);
   }

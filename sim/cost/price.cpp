@@ -85,7 +85,7 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
     return with_error(work.host / (hardware.host_memory_bandwidth * kHostMemoryEfficiency), kHostMemoryError,
                       Bound::host, Provenance::datasheet);
 
-  const KernelSample shape = kernel_shape(op, v, work, working_set, software.weights);
+  const KernelSample shape = kernel_shape(op, v, work, working_set, software.stored);
   const Roofline fast = roofline(hardware, calibration ? calibration->launch : hardware.launch, shape);
   const Roofline best =
       calibration ? slowed(fast, slowdown, share_from_memory(*calibration, working_set)) : fast;

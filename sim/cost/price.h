@@ -32,9 +32,8 @@ constexpr Price operator*(Price a, double n) {
 // Whose kernels run, where tables of GPUs have several; empty: not known.
 struct KernelSoftware {
   std::string_view attention{}, products{}, collectives{};
-  // Weights of fewer bits than the arithmetic: their type; share of the wide product's bandwidth at which they
-  // are read.
-  std::optional<DType> weights{};
+  std::optional<DType> stored{};  // KernelSample::stored
+  // Of weights in fewer bits than the arithmetic: share of the wide product's bandwidth at which they are read.
   double narrow_weights = 1;
 };
 

@@ -376,7 +376,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
   }
   PricedOperation priced{with_expert_dtype(plan, op, with_traffic(plan, op, v, work_of(plan, op, v))), {}};
   const KernelSoftware kernels{.attention = software(plan).kernels.attention,
-                               .weights = narrow_weights(plan, op)};
+                               .stored = narrow_storage(plan, op)};
   const auto price_of = [&](const Operation& operation, const Work& work) {
     return price(work, operation, v, hardware, calibration, group, working_set, kernels);
   };

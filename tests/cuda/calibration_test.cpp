@@ -109,7 +109,7 @@ TEST_CASE("a GPU's calibration holds a sample of each measurement, and predictio
       const auto price = [&](const sim::Calibration* with) {
         return sim::price(single.work(), single.operation(), single.bound_variables(), calibration.hardware,
                           with, nullptr, {},
-                          {.weights = sim::narrow_weights(single.plan(), single.operation())});
+                          {.stored = sim::narrow_storage(single.plan(), single.operation())});
       };
       CHECK(price(&calibration).provenance == sim::Provenance::calibrated);
       CHECK(price(nullptr).provenance == sim::Provenance::datasheet);

@@ -1,6 +1,8 @@
 #include "sim/cost/calibration.h"
 
 #include <cmath>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "sim/cost/predict.h"
@@ -248,8 +250,54 @@ TEST_CASE("products of weights in fewer bits have samples of their own") {
   narrow.median = roofline_time(c.hardware, c.launch, narrow.dtype, narrow.flops, narrow.bytes) * 7;
   c.samples.push_back(narrow);
   CHECK(calibrated_ratio(c, narrow)->ratio == Approx(7));
-  narrow.weights.reset();
+  narrow.stored.reset();
   CHECK(calibrated_ratio(c, narrow)->ratio == Approx(1.3));
+}
+
+TEST_CASE("what stores fewer bits than it computes in is told by its narrowest operand, masks apart") {
+  Scenario scenario = test::training(test::gpt2_124m(), 64, 1, 4, DType::fp32);
+  scenario.implementation.dropout = true;
+  const auto types = [&] {
+    std::map<OpKind, std::optional<DType>> stored;
+    const Plan plan = make_plan(scenario);
+    for (const Block& block : plan.blocks)
+      for (const Operation& op : block.operations) stored[op.kind] = narrow_storage(plan, op);
+    return stored;
+  };
+  for (const auto& [kind, stored] : types()) {
+    CAPTURE(name(kind));
+    CHECK_FALSE(stored);
+  }
+  scenario.workload.dtype = DType::bf16;
+  auto in_bf16 = types();
+  CHECK(in_bf16.at(OpKind::gelu) == DType::bf16);
+  CHECK(in_bf16.at(OpKind::layernorm_backward) == DType::bf16);
+  CHECK(in_bf16.at(OpKind::dropout) == DType::bf16);
+  CHECK_FALSE(in_bf16.at(OpKind::matmul));  // computes in bf16
+}
+
+TEST_CASE("what stores fewer bits is predicted from its like, and from other samples while there are none") {
+  Calibration c = calibrate(skinny_or_not);
+  const auto add_samples = [&](std::optional<DType> stored, double ratio) {
+    for (const std::int64_t bytes : {1 << 12, 1 << 20}) {
+      KernelSample s;
+      s.kind = OpKind::gelu;
+      s.stored = stored;
+      s.bytes = {bytes};
+      s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * ratio;
+      c.samples.push_back(s);
+    }
+  };
+  KernelSample shape;
+  shape.kind = OpKind::gelu;
+  shape.bytes = {1 << 16};
+  shape.stored = DType::bf16;
+  add_samples({}, 2);
+  CHECK(calibrated_ratio(c, shape)->ratio == Approx(2));
+  add_samples(DType::bf16, 5);
+  CHECK(calibrated_ratio(c, shape)->ratio == Approx(5));
+  shape.stored.reset();
+  CHECK(calibrated_ratio(c, shape)->ratio == Approx(2));
 }
 
 TEST_CASE("a step's band is narrower than those of its operations, which err each for itself") {
@@ -302,6 +350,7 @@ TEST_CASE("a calibration's file reads back as it was written, and refuses what i
   c.collectives = {{OpKind::all_reduce, 2, {1024}, us(3)}, {OpKind::send, 2, {4096}, us(5)}};
   c.cache_shares = {{{1 << 20}, 0}, {{1 << 22}, 0.75}};
   c.samples.front().groups = 8;
+  c.samples.front().stored = DType::int8;
   const std::string json = to_json(c);
   CHECK(to_json(calibration_from_json(json, "c.json")) == json);
   const auto refused = [&](std::vector<CacheShare> shares, const char* message) {
