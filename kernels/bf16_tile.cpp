@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/bf16_rows.h"
 #include "kernels/vectorize.h"
 
 namespace kernels::cpu {
@@ -153,7 +154,8 @@ const Bf16Kernels& plain_bf16_kernels() {
                                         .first = {turn<kBf16Rows>, interleave_rows},
                                         .second = {turn<kBf16Columns>, interleave_columns},
                                         .tile = tile,
-                                        .dots = dots};
+                                        .dots = dots,
+                                        .narrow = narrow};
   return kKernels;
 }
 
@@ -167,7 +169,8 @@ const Bf16Kernels& emulated_amx_bf16_kernels() {
                                         .first = {amx_from_rows, amx_from_columns},
                                         .second = {turn<kAmxColumns>, amx_interleave},
                                         .tile = amx_tile,
-                                        .dots = dots};
+                                        .dots = dots,
+                                        .narrow = narrow};
   return kKernels;
 }
 

@@ -45,7 +45,12 @@ struct Bf16Kernels {
   // products[m * 4 + n] = inp row m . weight row n, of `rows` <= 8 rows of K and `count` <= 4 weight rows.
   void (*dots)(float* products, const cuda::bf16* inp, const cuda::bf16* weight, std::int64_t rows,
                std::int64_t count, std::int64_t K);
+  // To nearest, ties to even; what is below 2^-126 may become zero.
+  void (*narrow)(cuda::bf16* to, const float* from, std::int64_t count);
 };
+
+// Those that products are formed by: use_bf16_products() of matmul_bf16.h.
+const Bf16Kernels& bf16_kernels();
 
 // By fp32 multiplications, on any processor.
 const Bf16Kernels& plain_bf16_kernels();

@@ -79,6 +79,15 @@ KERNELS_BF16 void dots(float* products, const bf16* inp, const bf16* weight, std
   kOf[rows - 1](products, inp, weight, count, K);
 }
 
+KERNELS_BF16 void narrow_pairs(bf16* to, const float* from, std::int64_t count) {
+  constexpr std::int64_t kLanes = 16;
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const auto there = static_cast<__mmask16>(mask_of(std::min(kLanes, count - i)));
+    _mm256_mask_storeu_epi16(
+        to + i, there, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, from + i))));
+  }
+}
+
 // 16 rows of 16 pairs change places with columns: by 32-bit pairs, by 64, by quarters of a register twice.
 KERNELS_BF16 inline void exchange(__m512i (&r)[16]) {
   __m512i t[16];
@@ -264,6 +273,7 @@ const Bf16Kernels* avx512_bf16_kernels() {
     of.first.from_rows = turn<kBf16Rows>;
     of.second = {turn<kBf16Columns>, interleave<kBf16Columns>};
     of.dots = dots;
+    of.narrow = narrow_pairs;
     return of;
   }();
   static const bool there = has_avx512_bf16();
@@ -279,6 +289,7 @@ const Bf16Kernels* amx_bf16_kernels() {
     of.first = {amx_from_rows, amx_from_columns};
     of.second = {turn<kAmxColumns>, interleave<kAmxColumns>};
     of.dots = dots;
+    of.narrow = narrow_pairs;
     return of;
   }();
   static const bool there = has_avx512_bf16() && may_use_amx();

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <memory>
-#include <vector>
 
-#include "kernels/bf16_tile.h"
+#include "kernels/bf16_panels.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 
@@ -36,19 +34,6 @@ const Bf16Kernels*& chosen() {
 
 // Up to this many rows, a product is bound by reading its weight once (kernels/matmul.cpp).
 constexpr std::int64_t kMaxStreamedRows = 8;
-
-// A factor of a product: its element (i, k), i a row or column of the result, k summed over, is at
-// data[i * stride + k], or with `transposed` at data[k * stride + i].
-struct Bf16Factor {
-  const bf16* data;
-  std::int64_t stride;
-  bool transposed;
-
-  // From element (i, k) on.
-  Bf16Source from(std::int64_t i, std::int64_t k) const {
-    return {data + (transposed ? k * stride + i : i * stride + k), stride};
-  }
-};
 
 // What becomes of the sums (rows, columns) of the result's block that begins at (row, column).
 struct Epilogue {
@@ -94,25 +79,6 @@ KERNELS_MULTIVERSION void finish(const Epilogue& e, float* sums, std::int64_t st
   }
 }
 
-// A factor's part in a block: `count` of its rows or columns from `first` on, of which `length` elements from
-// `k` on are summed.
-struct Part {
-  std::int64_t first, count, k, length, pairs;
-};
-
-// Panel after panel of `width` rows or columns.
-void pack(const Bf16Kernels::Packs& packs, std::int64_t width, Bf16Pair* to, Bf16Factor factor,
-          const Part& part) {
-  const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
-  for (std::int64_t i = 0; i < part.count; i += width, to += part.pairs * width)
-    pack_panel(to, factor.from(part.first + i, part.k), std::min(width, part.count - i), part.length,
-               part.pairs);
-}
-
-std::int64_t whole(std::int64_t count, std::int64_t of) {
-  return (count + of - 1) / of * of;
-}
-
 // What one task computes of the result: the first factor's rows are packed once, for block after block of the
 // second's columns.
 struct TaskSize {
@@ -138,23 +104,6 @@ TaskSize task_size(const Bf16Kernels& kernels, std::int64_t M, std::int64_t N, s
   return task;
 }
 
-// Memory that grows, from the beginning of a cache line on.
-template <class T>
-class Lines {
- public:
-  T* at_least(std::int64_t count) {
-    constexpr std::size_t kLine = 64;
-    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T) + kLine;
-    if (bytes_.size() < bytes) bytes_.resize(bytes);
-    void* begin = bytes_.data();
-    std::size_t space = bytes_.size();
-    return static_cast<T*>(std::align(kLine, bytes - kLine, begin, space));
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
 struct Scratch {
   Lines<float> sums;
   Lines<Bf16Pair> a, b;
@@ -166,30 +115,29 @@ constexpr std::int64_t kPadding = 16;
 // The result (M, N) = sum over K of a times b.
 void product(Bf16Factor a, Bf16Factor b, const Epilogue& epilogue, std::int64_t M, std::int64_t N,
              std::int64_t K) {
-  const Bf16Kernels& kernels = *chosen();
+  const Bf16Kernels& kernels = bf16_kernels();
   const TaskSize size = task_size(kernels, M, N, K);
   const std::int64_t across = (N + size.columns - 1) / size.columns;
   const std::int64_t down = (M + size.rows - 1) / size.rows, stride = kernels.most_columns + kPadding;
-  const auto pairs_of = [&](std::int64_t length) { return whole((length + 1) / 2, kernels.whole_pairs); };
   parallel_tasks(down * across, [&](std::int64_t task) {
     static thread_local Scratch scratch;
     const std::int64_t row = task / across * size.rows, first = task % across * size.columns;
     const std::int64_t rows = std::min(size.rows, M - row), last = std::min(N, first + size.columns);
     const std::int64_t packed_rows = whole(rows, kernels.rows);
     float* const sums = scratch.sums.at_least(packed_rows * stride);
-    Bf16Pair* const panels_a = scratch.a.at_least(packed_rows * pairs_of(K));
+    Bf16Pair* const panels_a = scratch.a.at_least(packed_rows * pairs_of(kernels, K));
     Bf16Pair* const panels_b = scratch.b.at_least(kernels.most_columns * kernels.summed / 2);
     const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
     for (std::int64_t k = 0; k < K; k += kernels.summed)
-      pack(kernels.first, kernels.rows, panels_a + packed_rows * k / 2, a,
-           {row, rows, k, length_at(k), pairs_of(length_at(k))});
+      pack_panels(kernels.first, kernels.rows, panels_a + packed_rows * k / 2, a, row, rows, k, length_at(k),
+                  pairs_of(kernels, length_at(k)));
     for (std::int64_t column = first; column < last; column += kernels.most_columns) {
       const std::int64_t columns = std::min(kernels.most_columns, last - column);
       if (kernels.begin_tiles) kernels.begin_tiles();
       for (std::int64_t k = 0; k < K; k += kernels.summed) {
-        const std::int64_t pairs = pairs_of(length_at(k));
+        const std::int64_t pairs = pairs_of(kernels, length_at(k));
         const Bf16Pair* const of_k = panels_a + packed_rows * k / 2;
-        pack(kernels.second, kernels.columns, panels_b, b, {column, columns, k, length_at(k), pairs});
+        pack_panels(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k), pairs);
         for (std::int64_t j = 0; j < columns; j += kernels.columns)
           for (std::int64_t i = 0; i < rows; i += kernels.rows) {
             float* const of_tile = sums + i * stride + j;
@@ -265,6 +213,10 @@ Bf16Products fastest_bf16_products() {
 
 void use_bf16_products(Bf16Products path) {
   chosen() = kernels_of(path);
+}
+
+const Bf16Kernels& bf16_kernels() {
+  return *chosen();
 }
 
 void matmul_forward(WideOrNarrow out, const bf16* inp, const bf16* weight, const bf16* bias,

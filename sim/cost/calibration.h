@@ -119,10 +119,10 @@ struct CalibratedRatio {
   double spread = 0;   // of that measurement
 };
 // Empty where no sample is of the kind (a backward product may take the forward one's, an operation that
-// stores fewer bits than it computes in that of one that does not) and type. Between two working sets that were
-// measured, the ratio is interpolated: where the larger is not held by the last cache, by share_from_memory(),
-// else along the logarithm of the working set; beyond them the nearer one's holds. `without` leaves one sample
-// out.
+// stores fewer bits than it computes in that of one that does not) and type. Between two working sets that
+// were measured, the ratio is interpolated: where the larger is not held by the last cache, by
+// share_from_memory(), else along the logarithm of the working set; beyond them the nearer one's holds.
+// `without` leaves one sample out.
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without = nullptr);
 

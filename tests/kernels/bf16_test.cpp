@@ -1,6 +1,7 @@
 // Kernels on bf16 tensors beside the double reference on the same numbers. The plain implementation that they
 // are held to sums in fp32 and rounds its result to bf16.
 #include "kernels/activation.h"
+#include "kernels/attention_bf16.h"
 #include "kernels/bf16_rows.h"
 #include "kernels/matmul_bf16.h"
 #include "kernels/threads.h"
@@ -208,7 +209,11 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("attention on bf16 is fp32's on the same numbers, rounded once, with grouped heads too") {
+TEST_CASE(
+    "attention on bf16 is fp32's on the same numbers, rounded once, where no tile of bf16 products takes "
+    "it") {
+  const PathsThenFastest restore;
+  kernels::cpu::use_bf16_products(Bf16Products::plain);
   const std::vector<float> sinks = normal(4, 5);
   const std::vector<AttentionShape> shapes = {{2, 70, 4, 2, 16},
                                               {1, 130, 3, 3, 64},
@@ -239,6 +244,60 @@ TEST_CASE("attention on bf16 is fp32's on the same numbers, rounded once, with g
                                            n_sinks.data(), s);
     kernels::cpu::attention_sinks_backward(wide_dsinks.data(), dout.data(), wide(out).data(), lse.data(), s);
     CHECK(wide(dsinks) == rounded(wide_dsinks));
+  }
+}
+
+TEST_CASE(
+    "attention by tiles of bf16 products is off by what rounding probabilities and their gradients costs") {
+  const std::vector<float> sinks = normal(4, 5);
+  const std::vector<AttentionShape> shapes = {{2, 70, 4, 2, 16},
+                                              {1, 200, 3, 3, 64},
+                                              {1, 130, 2, 1, 40},
+                                              {2, 150, 4, 2, 16, {.window = 9}, sinks.data()},
+                                              {1, 160, 2, 1, 16, {.chunk = 24}},
+                                              {1, 70, 2, 1, 128, {.cap = 3}}};
+  const PathsThenFastest restore;
+  for (const Bf16Products path : kernels::cpu::bf16_products()) {
+    kernels::cpu::use_bf16_products(path);
+    if (!kernels::cpu::attention_takes_bf16_tiles()) continue;
+    for (AttentionShape s : shapes) {
+      CAPTURE(name(path), s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk);
+      const Narrow n_sinks = narrow(sinks);
+      const auto qkv = normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1), dout = normal(s.B * s.T * s.H * s.D, 2);
+      const Narrow n_qkv = narrow(qkv);
+      Narrow out(dout.size()), dqkv(qkv.size());
+      std::vector<float> lse(static_cast<std::size_t>(s.B * s.H * s.T)), wide_lse(lse.size());
+      std::vector<float> wide_out(dout.size()), wide_dqkv(qkv.size());
+      kernels::cpu::attention_flash_forward(out.data(), lse.data(), n_qkv.data(), s,
+                                            s.sinks ? n_sinks.data() : nullptr);
+      kernels::cpu::attention_flash_forward(wide_out.data(), wide_lse.data(), qkv.data(), s);
+      for (std::size_t i = 0; i < lse.size(); ++i) CHECK(lse[i] == Approx(wide_lse[i]).margin(1e-4));
+      // A probability is off by 2^-8 of it at most, and so is the result once more: together at most 2^-7 of
+      // the sum of probabilities times absolute values.
+      auto absolute = qkv;
+      const std::int64_t width = (s.H + 2 * s.G) * s.D;
+      for (std::int64_t i = 0; i < s.B * s.T * width; ++i)
+        if (i % width >= (s.H + s.G) * s.D)
+          absolute[static_cast<std::size_t>(i)] = std::abs(qkv[static_cast<std::size_t>(i)]);
+      std::vector<float> most(dout.size());
+      kernels::cpu::attention_flash_forward(most.data(), nullptr, absolute.data(), s);
+      const auto own = wide(out);
+      for (std::size_t i = 0; i < own.size(); ++i)
+        CHECK(std::abs(own[i] - wide_out[i]) <= 0x1p-7f * most[i] + 1e-6f);
+      kernels::cpu::attention_flash_backward(dqkv.data(), narrow(dout).data(), n_qkv.data(), out.data(),
+                                             lse.data(), s);
+      kernels::cpu::attention_flash_backward(wide_dqkv.data(), dout.data(), qkv.data(), wide(out).data(),
+                                             lse.data(), s);
+      // Roundings of a sum's terms are independent: what they leave of the whole gradient is less than one.
+      double error = 0, size = 0;
+      const auto own_gradient = wide(dqkv);
+      for (std::size_t i = 0; i < own_gradient.size(); ++i) {
+        error += std::pow(own_gradient[i] - wide_dqkv[i], 2);
+        size += std::pow(wide_dqkv[i], 2);
+      }
+      CHECK(std::sqrt(error / size) < 0x1p-8);
+      CHECK(error > 0);
+    }
   }
 }
 

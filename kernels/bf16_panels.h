@@ -1,0 +1,62 @@
+// Packing for tiles of bf16 products (bf16_tile.h), and the memory that packed factors lie in.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/bf16_tile.h"
+
+namespace kernels::cpu {
+
+inline std::int64_t whole(std::int64_t count, std::int64_t of) {
+  return (count + of - 1) / of * of;
+}
+
+// Pairs that `length` summed elements fill, as a tile takes them.
+inline std::int64_t pairs_of(const Bf16Kernels& kernels, std::int64_t length) {
+  return whole((length + 1) / 2, kernels.whole_pairs);
+}
+
+// A factor of a product: its element (i, k), i a row or column of the result, k summed over, is at
+// data[i * stride + k], or with `transposed` at data[k * stride + i].
+struct Bf16Factor {
+  const cuda::bf16* data;
+  std::int64_t stride;
+  bool transposed = false;
+
+  // From element (i, k) on.
+  Bf16Source from(std::int64_t i, std::int64_t k) const {
+    return {data + (transposed ? k * stride + i : i * stride + k), stride};
+  }
+};
+
+// Panel after panel of `width` rows or columns: `count` of the factor's from `first` on, of which `length`
+// elements from `k` on are summed. Each panel takes width * pairs.
+inline void pack_panels(const Bf16Kernels::Packs& packs, std::int64_t width, Bf16Pair* to, Bf16Factor factor,
+                        std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t length,
+                        std::int64_t pairs) {
+  const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
+  for (std::int64_t i = 0; i < count; i += width, to += pairs * width)
+    pack_panel(to, factor.from(first + i, k), std::min(width, count - i), length, pairs);
+}
+
+// Memory that grows, from the beginning of a cache line on.
+template <class T>
+class Lines {
+ public:
+  T* at_least(std::int64_t count) {
+    constexpr std::size_t kLine = 64;
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T) + kLine;
+    if (bytes_.size() < bytes) bytes_.resize(bytes);
+    void* begin = bytes_.data();
+    std::size_t space = bytes_.size();
+    return static_cast<T*>(std::align(kLine, bytes - kLine, begin, space));
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace kernels::cpu
