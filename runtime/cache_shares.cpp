@@ -21,8 +21,29 @@ std::vector<sim::CacheShare> cache_shares(const std::vector<ReadInTurn>& read, d
   return shares;
 }
 
-std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes last_level_cache,
-                                                  const std::stop_token& stop) {
+std::vector<sim::CacheShare> largest_that_serves(
+    sim::Bytes cache, const std::function<std::vector<sim::CacheShare>(sim::Bytes)>& shares_of) {
+  constexpr std::int64_t kSmallest = 4 << 20;
+  std::vector<sim::CacheShare> shares = shares_of(cache);
+  while (shares.empty() && cache.value / 4 >= kSmallest) {
+    cache.value /= 4;
+    shares = shares_of(cache);
+  }
+  return shares;
+}
+
+sim::Bytes held(const std::vector<sim::CacheShare>& shares) {
+  constexpr double kNearlyNone = 0.1;
+  sim::Bytes largest;
+  for (const sim::CacheShare& share : shares)
+    if (share.from_memory <= kNearlyNone) largest = share.working_set;
+  return largest;
+}
+
+namespace {
+
+std::vector<sim::CacheShare> shares_of_cache(Device& device, sim::Bytes last_level_cache,
+                                             const std::stop_token& stop) {
   constexpr std::int64_t kPieces = 8;  // of the cache's size, each a product's weight
   constexpr std::int64_t kColumns = 256;
   const std::int64_t rows =
@@ -46,6 +67,14 @@ std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes las
   }
   Stopwatch stopwatch(device, uncached_size(last_level_cache), {}, sim::DType::fp32, kLength);
   return cache_shares(read, least_mean([&] { return stopwatch.time_uncached(piece); }));
+}
+
+}  // namespace
+
+std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes last_level_cache,
+                                                  const std::stop_token& stop) {
+  return largest_that_serves(last_level_cache,
+                             [&](sim::Bytes cache) { return shares_of_cache(device, cache, stop); });
 }
 
 }  // namespace runtime

@@ -147,11 +147,11 @@ std::vector<SingleOperation> within_limits(std::vector<SingleOperation> operatio
   return operations;
 }
 
-// Half of the last cache stays in it beside what else a step touches.
-sim::Bytes cached_rotation(std::int64_t last_level_cache) {
+// Half of what the last cache holds stays in it beside what else a step touches; 0: it is not known.
+sim::Bytes cached_rotation(sim::Bytes held) {
   constexpr std::int64_t kLeast = 4 << 20;
   const std::int64_t most = kCachedRotation.value;
-  return {last_level_cache > 0 ? std::clamp(last_level_cache / 2, kLeast, most) : most};
+  return {held.value > 0 ? std::clamp(held.value / 2, kLeast, most) : most};
 }
 
 // The kinds that only stream, on operands that no cache holds: the fastest tells memory's bandwidth.
@@ -354,7 +354,10 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   hardware.source = "measured " + calibration.date;
 
   const sim::Bytes memory = std::max(uncached_size(hardware.last_level_cache), largest_operands(operations));
-  const sim::Bytes rotation = cached_rotation(hardware.last_level_cache.value);
+  calibration.cache_shares = measure_cache_shares(*device, hardware.last_level_cache, stop);
+  if (stop.stop_requested()) return calibration;
+  const sim::Bytes rotation = cached_rotation(
+      calibration.cache_shares.empty() ? hardware.last_level_cache : held(calibration.cache_shares));
   // Before and after the kernels: another program may have disturbed one of them.
   calibration.launch = {std::numeric_limits<double>::infinity()};
   const auto measure_limits = [&] {
@@ -370,8 +373,6 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   };
   measure_limits();
   // A part is not worth keeping: whoever asks for an end gets it after the operation that is being timed.
-  if (stop.stop_requested()) return calibration;
-  calibration.cache_shares = measure_cache_shares(*device, hardware.last_level_cache, stop);
   if (stop.stop_requested()) return calibration;
   MachinePace pace(*device, hardware.last_level_cache);
   std::vector<Pace> paces;

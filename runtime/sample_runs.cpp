@@ -130,13 +130,13 @@ class RunSampler {
  public:
   RunSampler(const std::vector<sim::Scenario>& scenarios, const DeviceChoice& device,
              const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
-             sim::Bytes last_level_cache)
+             const sim::Calibration& calibration)
       : scenarios_(scenarios),
         device_(device),
         sampling_(sampling),
         sink_(sink),
         stop_(stop),
-        last_level_cache_(last_level_cache),
+        calibration_(calibration),
         found_(scenarios.size()) {}
 
   // Of each run, by row, each time that it ran.
@@ -170,7 +170,8 @@ class RunSampler {
   bool run_one(std::size_t i) {
     const sim::Scenario& scenario = scenarios_[i];
     const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
-    const sim::Bytes working_set = memory > last_level_cache_ ? sampling_.memory : sampling_.rotation;
+    const bool is_held = sim::share_from_memory(calibration_, memory) < 0.5;
+    const sim::Bytes working_set = is_held ? sampling_.rotation : sampling_.memory;
     OtherLoad others;
     const Pace before = sampling_.pace ? sampling_.pace->look() : Pace{};
     const sim::Report measured =
@@ -189,7 +190,7 @@ class RunSampler {
   const Sampling& sampling_;
   const EventSink& sink_;
   const std::stop_token& stop_;
-  const sim::Bytes last_level_cache_;
+  const sim::Calibration& calibration_;
   Found found_;
 };
 
@@ -206,7 +207,7 @@ void sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice
                  sim::Calibration& calibration) {
   std::set<What> known;
   for (const sim::KernelSample& sample : calibration.samples) known.insert(what(sample));
-  RunSampler sampler(scenarios, device, sampling, sink, stop, calibration.hardware.last_level_cache);
+  RunSampler sampler(scenarios, device, sampling, sink, stop, calibration);
   for (const auto& of_run : sampler.run())
     for (const auto& [row, times] : of_run) {
       const TimedSample found = typical(times);

@@ -15,9 +15,10 @@ std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware);
 std::vector<sim::Scenario> gpu_calibrating_runs(const sim::Hardware& hardware);
 
 // Appends to calibration.samples what such runs take on the device of kinds, types and types of operands of
-// which it has no sample yet. A run's samples count as found in caches, or not, by whether its memory is
-// larger than the last cache. Runs from which others took the processor run once more when all are through;
-// typical() of the times counts. Ends early with what there is on a stop request. Throws as short_run() does.
+// which it has no sample yet. A run's samples count as found in caches where the last cache holds more
+// than half of the run's memory. Runs from which others took the processor run once more when all are
+// through; typical() of the times counts. Ends early with what there is on a stop request. Throws as
+// short_run() does.
 void sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice& device,
                  const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
                  sim::Calibration& calibration);

@@ -21,6 +21,26 @@ TEST_CASE("Where memory is as fast as the cache nothing is said of what comes fr
   CHECK(runtime::cache_shares({}, 11).empty());
 }
 
+TEST_CASE("Of a cache that others hold most of, the part counts that is read faster than memory") {
+  constexpr sim::Bytes kMiB{1 << 20};
+  std::vector<sim::Bytes> asked;
+  const auto serving = [&](sim::Bytes most) {
+    asked.clear();
+    return runtime::largest_that_serves(kMiB * 256, [&](sim::Bytes cache) {
+      asked.push_back(cache);
+      return cache <= most ? std::vector<sim::CacheShare>{{cache, 0}} : std::vector<sim::CacheShare>{};
+    });
+  };
+  CHECK(serving(kMiB * 300).front().working_set == kMiB * 256);
+  CHECK(serving(kMiB * 20).front().working_set == kMiB * 16);
+  CHECK(asked == std::vector<sim::Bytes>{kMiB * 256, kMiB * 64, kMiB * 16});
+  CHECK(serving({}).empty());
+  CHECK(asked.back() == kMiB * 4);
+  // Half of what is held again is rotated through.
+  CHECK(runtime::held({{kMiB * 8, 0}, {kMiB * 16, 0.05}, {kMiB * 24, 0.3}}) == kMiB * 16);
+  CHECK(runtime::held({}).value == 0);
+}
+
 TEST_CASE("Shares of a cache are measured over working sets from a quarter of it to twice its size") {
   const auto device = runtime::make_cpu_device(1);
   constexpr sim::Bytes kCache{8 << 20};
