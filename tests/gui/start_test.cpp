@@ -47,13 +47,6 @@ std::vector<runtime::MachineDevice> devices_of_doctor() {
   return app::cli::devices_from_json(json);
 }
 
-// As a hand does it: the palette, words, Enter.
-void choose(NullDesktop& desktop, const char* words) {
-  desktop.press(ImGuiMod_Ctrl | ImGuiKey_K);
-  desktop.type(words);
-  desktop.press(ImGuiKey_Enter);
-}
-
 // Moves along the top bar from the right until what is under the pointer says so.
 bool point_at(NullDesktop& desktop, const char* tooltip) {
   for (float x = 1590; x > 1000; x -= 12) {
@@ -62,19 +55,6 @@ bool point_at(NullDesktop& desktop, const char* tooltip) {
     if (desktop.says(tooltip)) return true;
   }
   return false;
-}
-
-std::vector<std::pair<double, double>> pairs(const app::gui::Series& series) {
-  std::vector<std::pair<double, double>> all;
-  for (const app::gui::Point& point : series.points()) all.emplace_back(point.x, point.y);
-  return all;
-}
-
-const app::gui::RunView& run_to_its_end(NullDesktop& desktop) {
-  app::gui::Runs& runs = desktop.shell().runs();
-  while (runs.active()) desktop.frame();
-  desktop.frame();
-  return runs.of(sim::Task::train);
 }
 
 }  // namespace
@@ -99,6 +79,30 @@ TEST_CASE("a GPU that the driver sees and no run can be on stands at Start with 
 }
 
 #ifdef RIDGEPOINT_EMULATED_CUDA
+namespace {
+
+// As a hand does it: the palette, words, Enter.
+void choose(NullDesktop& desktop, const char* words) {
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_K);
+  desktop.type(words);
+  desktop.press(ImGuiKey_Enter);
+}
+
+std::vector<std::pair<double, double>> pairs(const app::gui::Series& series) {
+  std::vector<std::pair<double, double>> all;
+  for (const app::gui::Point& point : series.points()) all.emplace_back(point.x, point.y);
+  return all;
+}
+
+const app::gui::RunView& run_to_its_end(NullDesktop& desktop) {
+  app::gui::Runs& runs = desktop.shell().runs();
+  while (runs.active()) desktop.frame();
+  desktop.frame();
+  return runs.of(sim::Task::train);
+}
+
+}  // namespace
+
 TEST_CASE(
     "Start offers every device that doctor lists in its types, and the run is on the one that is chosen") {
   const TemporaryFolder folder;
