@@ -36,16 +36,11 @@ void head_scores(float* scores, ConstRows a, ConstRows b, AttentionShape s) {
 void attention_flash_forward(float* out, float* lse, const float* qkv, AttentionShape s) {
   const PackedHeads<const float> packed{qkv, s};
   const std::int64_t group = s.H / s.G;
-  const std::int64_t tiles = (s.T + kQueryTile - 1) / kQueryTile;
-  // Later tiles see more keys: handed out first, so that the short ones fill the gaps at the end.
-  parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
-    const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kQueryTile;
-    const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
+  each_query_tile(s, [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows) {
     attend_query_tile(from_row(output_rows(out, s, b, h), first),
                       lse ? lse + (b * s.H + h) * s.T + first : nullptr,
                       from_row(packed.queries(b, h), first), DirectTiles{packed.keys(b, h / group)},
-                      DirectTiles{packed.values(b, h / group)}, mask_of_head(s, h), first,
-                      std::min(kQueryTile, s.T - first), s.D, s.D);
+                      DirectTiles{packed.values(b, h / group)}, mask_of_head(s, h), first, rows, s.D, s.D);
   });
 }
 
@@ -472,15 +467,12 @@ void attention_cached(float* out, const float* qkv, const KvCache& cache, const 
     return;
   }
   const PackedHeads<const float> packed{qkv, s};
-  const std::int64_t tiles = (s.T + kQueryTile - 1) / kQueryTile;
-  parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
-    const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kQueryTile;
-    const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
+  each_query_tile(s, [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows) {
     attend_query_tile(from_row(output_rows(out, s, b, h), first), nullptr,
                       from_row(packed.queries(b, h), first),
                       CachedTiles(cache, CachedTiles::kKeys, s, b, h / group),
                       CachedTiles(cache, CachedTiles::kValues, s, b, h / group), mask_of_head(s, h),
-                      positions[b] + first, std::min(kQueryTile, s.T - first), s.D, s.D);
+                      positions[b] + first, rows, s.D, s.D);
   });
 }
 

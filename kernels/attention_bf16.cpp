@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/attention_tile.h"
 #include "kernels/bf16_panels.h"
@@ -117,8 +116,7 @@ Scratch& scratch() {
 }
 
 KERNELS_MULTIVERSION void scale_rows(float* rows, std::int64_t count, float factor) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) rows[i] *= factor;
+  multiply(rows, factor, count);
 }
 
 void narrow_rows(HeadRows<bf16> to, const float* from, std::int64_t stride, std::int64_t count,
@@ -157,8 +155,7 @@ void attend(HeadRows<bf16> out, float* lse, HeadRowsBf16 queries, HeadRowsBf16 k
   alignas(64) float scores[kSide * kSide];
   alignas(64) bf16 probabilities[kSide * kSide];
   OnlineSoftmax state;
-  std::fill_n(state.maximum, kSide, mask.sink ? *mask.sink : std::numeric_limits<float>::lowest());
-  std::fill_n(state.sum, kSide, mask.sink ? 1.0f : 0.0f);
+  begin_softmax(state, mask);
   products.pack_second(packed_queries, queries, rows);
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
   const auto [begin, end] = seen(mask.mask, position, rows);
@@ -175,10 +172,7 @@ void attend(HeadRows<bf16> out, float* lse, HeadRowsBf16 queries, HeadRowsBf16 k
     if (j > begin) multiply_rows(Rows{sums, width}, state.factor, rows, width);
     products.of_head(sums, packed_probabilities, packed_values, rows, j > begin);
   }
-  for (std::int64_t i = 0; i < rows; ++i) {
-    state.factor[i] = state.sum[i] == 0 ? 0 : 1.0f / state.sum[i];
-    if (lse) lse[i] = state.sum[i] == 0 ? kMinusInfinity : state.maximum[i] + std::log(state.sum[i]);
-  }
+  end_softmax(state, lse, rows);
   multiply_rows(Rows{sums, width}, state.factor, rows, D);
   narrow_rows(out, sums, width, rows, D);
 }
@@ -281,17 +275,14 @@ bool attention_takes_bf16_tiles() {
 
 void attention_by_bf16_tiles(bf16* out, float* lse, const bf16* qkv, AttentionShape s, const bf16* sinks) {
   const PackedHeads<const bf16> packed{qkv, s};
-  const std::int64_t group = s.H / s.G, tiles = (s.T + kSide - 1) / kSide;
-  // Later tiles see more keys: handed out first.
-  parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
-    const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kSide;
-    const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
+  const std::int64_t group = s.H / s.G;
+  each_query_tile(s, [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows) {
     HeadMask mask = mask_of_head(s, h);
     const float sink = sinks ? cuda::to_float(sinks[h]) : 0.0f;
     mask.sink = sinks ? &sink : nullptr;
     attend(from_row(output_rows(out, s, b, h), first), lse ? lse + (b * s.H + h) * s.T + first : nullptr,
            from_row(packed.queries(b, h), first), packed.keys(b, h / group), packed.values(b, h / group),
-           mask, first, std::min(kSide, s.T - first), s.D);
+           mask, first, rows, s.D);
   });
 }
 

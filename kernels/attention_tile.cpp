@@ -23,6 +23,20 @@ KERNELS_MULTIVERSION void pack_transposed(float* transposed, ConstRows rows, flo
     std::fill(transposed + d * kQueryTile + count, transposed + d * kQueryTile + padded(count), 0.0f);
 }
 
+void begin_softmax(OnlineSoftmax& state, const HeadMask& mask) {
+  // Not -inf: a query may see no key of its tile's first ones, and -inf less -inf is no number.
+  std::fill_n(state.maximum, kQueryTile, mask.sink ? *mask.sink : std::numeric_limits<float>::lowest());
+  std::fill_n(state.sum, kQueryTile, mask.sink ? 1.0f : 0.0f);
+}
+
+void end_softmax(OnlineSoftmax& state, float* lse, std::int64_t rows) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float sum = state.sum[i];
+    state.factor[i] = sum == 0 ? 0 : 1.0f / sum;
+    if (lse) lse[i] = sum == 0 ? kMinusInfinity : state.maximum[i] + std::log(sum);
+  }
+}
+
 void pack_rows(float* packed, ConstRows rows, std::int64_t count, std::int64_t D) {
   for (std::int64_t i = 0; i < count; ++i) std::copy_n(rows.row(i), D, packed + i * D);
 }
@@ -118,10 +132,7 @@ KERNELS_MULTIVERSION void softmax_gradient_tile(float* scores, float* dprobabili
 QueryTile::QueryTile(Rows out, ConstRows queries, const HeadMask& mask, std::int64_t position,
                      std::int64_t rows, std::int64_t key_dim, std::int64_t value_dim)
     : out_(out), mask_(mask), position_(position), rows_(rows), key_dim_(key_dim), value_dim_(value_dim) {
-  // Not -inf: a query may see no key of its tile's first ones, and -inf less -inf is no number. A sink is as
-  // a first key whose value is 0.
-  std::fill_n(state_.maximum, kQueryTile, mask.sink ? *mask.sink : std::numeric_limits<float>::lowest());
-  std::fill_n(state_.sum, kQueryTile, mask.sink ? 1.0f : 0.0f);
+  begin_softmax(state_, mask);
   const std::int64_t widest = std::max(key_dim, value_dim);
   queries_transposed_ = tile_scratch(3, widest);
   packed_values_ = queries_transposed_ + widest * kQueryTile;
@@ -144,11 +155,8 @@ void QueryTile::add_tile(ConstRows keys, std::int64_t first_key, std::int64_t co
 void QueryTile::finish(float* lse) {
   if (!begun_)
     for (std::int64_t i = 0; i < rows_; ++i) std::fill_n(out_.row(i), value_dim_, 0.0f);
-  for (std::int64_t i = 0; i < rows_; ++i) state_.factor[i] = state_.sum[i] == 0 ? 0 : 1.0f / state_.sum[i];
+  end_softmax(state_, lse, rows_);
   multiply_rows(out_, state_.factor, rows_, value_dim_);
-  if (lse)
-    for (std::int64_t i = 0; i < rows_; ++i)
-      lse[i] = state_.sum[i] == 0 ? kMinusInfinity : state_.maximum[i] + std::log(state_.sum[i]);
 }
 
 GradientTile::GradientTile(std::int64_t D) : D_(D) {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/attention.h"
+#include "kernels/parallel.h"
 #include "kernels/tile_product.h"
 #include "kernels/vectorize.h"
 
@@ -112,6 +113,24 @@ struct HeadMask {
 
 inline HeadMask mask_of_head(AttentionShape s, std::int64_t h) {
   return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f, s.sinks ? s.sinks + h : nullptr};
+}
+
+// Of queries that have seen no key. A sink is as a first key whose value is 0.
+void begin_softmax(OnlineSoftmax& state, const HeadMask& mask);
+
+// factor becomes what the first `rows` queries' sums of values are multiplied by at the end, 1 / sum; their
+// log-sum-exp goes to lse where it is not null. A query that has seen no key gets 0 and -inf.
+void end_softmax(OnlineSoftmax& state, float* lse, std::int64_t rows);
+
+// Calls body(b, h, first, rows) for each head's queries, kQueryTile at a time, on all threads. Later tiles
+// see more keys: handed out first, so that the short ones fill the gaps at the end.
+template <class Body>
+void each_query_tile(AttentionShape s, const Body& body) {
+  const std::int64_t tiles = (s.T + kQueryTile - 1) / kQueryTile, heads = s.B * s.H;
+  parallel_tasks(tiles * heads, [&](std::int64_t task) {
+    const std::int64_t first = (tiles - 1 - task / heads) * kQueryTile;
+    body(task % heads / s.H, task % s.H, first, std::min(kQueryTile, s.T - first));
+  });
 }
 
 // scores become cap tanh(score / cap).

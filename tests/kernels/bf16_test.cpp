@@ -48,6 +48,38 @@ const std::vector<MatmulShape> kShapes = {{1, 5, 33},     {3, 50, 64},     {8, 4
                                           {9, 48, 31},    {17, 65, 33},    {64, 96, 257},
                                           {100, 131, 64}, {257, 241, 300}, {40, 270, 530}};
 
+// Attention's operands, and what fp32 and bf16 make of the same numbers.
+struct AttentionCase {
+  explicit AttentionCase(AttentionShape shape)
+      : s(shape),
+        qkv(normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1)),
+        dout(normal(s.B * s.T * s.H * s.D, 2)),
+        n_qkv(narrow(qkv)),
+        n_sinks(s.sinks ? narrow({s.sinks, s.sinks + s.H}) : Narrow()),
+        out(dout.size()),
+        dqkv(qkv.size()),
+        lse(static_cast<std::size_t>(s.B * s.H * s.T)),
+        wide_lse(lse.size()),
+        wide_out(dout.size()),
+        wide_dqkv(qkv.size()) {}
+  void forward() {
+    kernels::cpu::attention_flash_forward(out.data(), lse.data(), n_qkv.data(), s,
+                                          s.sinks ? n_sinks.data() : nullptr);
+    kernels::cpu::attention_flash_forward(wide_out.data(), wide_lse.data(), qkv.data(), s);
+  }
+  void backward() {
+    kernels::cpu::attention_flash_backward(dqkv.data(), narrow(dout).data(), n_qkv.data(), out.data(),
+                                           lse.data(), s);
+    kernels::cpu::attention_flash_backward(wide_dqkv.data(), dout.data(), qkv.data(), wide(out).data(),
+                                           lse.data(), s);
+  }
+
+  AttentionShape s;
+  std::vector<float> qkv, dout;
+  Narrow n_qkv, n_sinks, out, dqkv;
+  std::vector<float> lse, wide_lse, wide_out, wide_dqkv;
+};
+
 struct PathsThenFastest {
   ~PathsThenFastest() { kernels::cpu::use_bf16_products(kernels::cpu::fastest_bf16_products()); }
 };
@@ -221,28 +253,19 @@ TEST_CASE(
                                               {1, 90, 2, 1, 16, {.chunk = 24}}};
   for (AttentionShape s : shapes) {
     CAPTURE(s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk);
-    const Narrow n_sinks = narrow(sinks);
-    const auto qkv = normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1), dout = normal(s.B * s.T * s.H * s.D, 2);
-    const Narrow n_qkv = narrow(qkv);
-    Narrow out(dout.size()), dqkv(qkv.size());
-    std::vector<float> lse(static_cast<std::size_t>(s.B * s.H * s.T)), wide_lse(lse.size());
-    std::vector<float> wide_out(dout.size()), wide_dqkv(qkv.size());
-    kernels::cpu::attention_flash_forward(out.data(), lse.data(), n_qkv.data(), s,
-                                          s.sinks ? n_sinks.data() : nullptr);
-    kernels::cpu::attention_flash_forward(wide_out.data(), wide_lse.data(), qkv.data(), s);
-    CHECK(wide(out) == rounded(wide_out));
-    CHECK(lse == wide_lse);
-    kernels::cpu::attention_flash_backward(dqkv.data(), narrow(dout).data(), n_qkv.data(), out.data(),
-                                           lse.data(), s);
-    kernels::cpu::attention_flash_backward(wide_dqkv.data(), dout.data(), qkv.data(), wide(out).data(),
-                                           lse.data(), s);
-    CHECK(wide(dqkv) == rounded(wide_dqkv));
+    AttentionCase c(s);
+    c.forward();
+    CHECK(wide(c.out) == rounded(c.wide_out));
+    CHECK(c.lse == c.wide_lse);
+    c.backward();
+    CHECK(wide(c.dqkv) == rounded(c.wide_dqkv));
     if (!s.sinks) continue;
     std::vector<float> wide_dsinks(sinks.size());
     Narrow dsinks = narrow(wide_dsinks);
-    kernels::cpu::attention_sinks_backward(dsinks.data(), narrow(dout).data(), out.data(), lse.data(),
-                                           n_sinks.data(), s);
-    kernels::cpu::attention_sinks_backward(wide_dsinks.data(), dout.data(), wide(out).data(), lse.data(), s);
+    kernels::cpu::attention_sinks_backward(dsinks.data(), narrow(c.dout).data(), c.out.data(), c.lse.data(),
+                                           c.n_sinks.data(), s);
+    kernels::cpu::attention_sinks_backward(wide_dsinks.data(), c.dout.data(), wide(c.out).data(),
+                                           c.lse.data(), s);
     CHECK(wide(dsinks) == rounded(wide_dsinks));
   }
 }
@@ -262,38 +285,28 @@ TEST_CASE(
     if (!kernels::cpu::attention_takes_bf16_tiles()) continue;
     for (AttentionShape s : shapes) {
       CAPTURE(name(path), s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk);
-      const Narrow n_sinks = narrow(sinks);
-      const auto qkv = normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1), dout = normal(s.B * s.T * s.H * s.D, 2);
-      const Narrow n_qkv = narrow(qkv);
-      Narrow out(dout.size()), dqkv(qkv.size());
-      std::vector<float> lse(static_cast<std::size_t>(s.B * s.H * s.T)), wide_lse(lse.size());
-      std::vector<float> wide_out(dout.size()), wide_dqkv(qkv.size());
-      kernels::cpu::attention_flash_forward(out.data(), lse.data(), n_qkv.data(), s,
-                                            s.sinks ? n_sinks.data() : nullptr);
-      kernels::cpu::attention_flash_forward(wide_out.data(), wide_lse.data(), qkv.data(), s);
-      for (std::size_t i = 0; i < lse.size(); ++i) CHECK(lse[i] == Approx(wide_lse[i]).margin(1e-4));
+      AttentionCase c(s);
+      c.forward();
+      for (std::size_t i = 0; i < c.lse.size(); ++i) CHECK(c.lse[i] == Approx(c.wide_lse[i]).margin(1e-4));
       // A probability is off by 2^-8 of it at most, and so is the result once more: together at most 2^-7 of
       // the sum of probabilities times absolute values.
-      auto absolute = qkv;
+      auto absolute = c.qkv;
       const std::int64_t width = (s.H + 2 * s.G) * s.D;
       for (std::int64_t i = 0; i < s.B * s.T * width; ++i)
         if (i % width >= (s.H + s.G) * s.D)
-          absolute[static_cast<std::size_t>(i)] = std::abs(qkv[static_cast<std::size_t>(i)]);
-      std::vector<float> most(dout.size());
+          absolute[static_cast<std::size_t>(i)] = std::abs(c.qkv[static_cast<std::size_t>(i)]);
+      std::vector<float> most(c.dout.size());
       kernels::cpu::attention_flash_forward(most.data(), nullptr, absolute.data(), s);
-      const auto own = wide(out);
+      const auto own = wide(c.out);
       for (std::size_t i = 0; i < own.size(); ++i)
-        CHECK(std::abs(own[i] - wide_out[i]) <= 0x1p-7f * most[i] + 1e-6f);
-      kernels::cpu::attention_flash_backward(dqkv.data(), narrow(dout).data(), n_qkv.data(), out.data(),
-                                             lse.data(), s);
-      kernels::cpu::attention_flash_backward(wide_dqkv.data(), dout.data(), qkv.data(), wide(out).data(),
-                                             lse.data(), s);
+        CHECK(std::abs(own[i] - c.wide_out[i]) <= 0x1p-7f * most[i] + 1e-6f);
+      c.backward();
       // Roundings of a sum's terms are independent: what they leave of the whole gradient is less than one.
       double error = 0, size = 0;
-      const auto own_gradient = wide(dqkv);
+      const auto own_gradient = wide(c.dqkv);
       for (std::size_t i = 0; i < own_gradient.size(); ++i) {
-        error += std::pow(own_gradient[i] - wide_dqkv[i], 2);
-        size += std::pow(wide_dqkv[i], 2);
+        error += std::pow(own_gradient[i] - c.wide_dqkv[i], 2);
+        size += std::pow(c.wide_dqkv[i], 2);
       }
       CHECK(std::sqrt(error / size) < 0x1p-8);
       CHECK(error > 0);
