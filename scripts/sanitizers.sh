@@ -14,6 +14,11 @@ leak:libopen-pal
 leak:libopen-rte
 leak:libmpi
 leak:libhwloc
+leak:libpmix
+leak:mca_
+# What asprintf made for Open MPI: the C library has no frame pointers, so that the caller is not known. Nothing in this
+# repository calls it.
+leak:__vasprintf_internal
 END
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 export LSAN_OPTIONS="suppressions=$suppressions/leaks:print_suppressions=0"
