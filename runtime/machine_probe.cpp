@@ -1,9 +1,11 @@
 #include "runtime/machine_probe.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/threads.h"
@@ -29,6 +31,16 @@ std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibrat
   return times_as_long(median(looks), *then);
 }
 
+Pace pace_of_run(std::span<const Pace> before, std::span<const Pace> during, std::span<const Pace> after) {
+  const std::size_t near = during.empty() ? std::max(before.size(), after.size()) : 1;
+  const auto last = before.last(std::min(near, before.size())),
+             first = after.first(std::min(near, after.size()));
+  std::vector<Pace> looks(during.begin(), during.end());
+  looks.insert(looks.end(), last.begin(), last.end());
+  looks.insert(looks.end(), first.begin(), first.end());
+  return median(looks);
+}
+
 MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(calibrated_pace(calibration)) {
   if (!calibrated_) return;
   device_ = make_cpu_device(kernels::cpu::threads());
@@ -37,25 +49,26 @@ MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(ca
 
 sim::Slowdown MachineProbe::look() {
   if (!machine_) return {};
-  std::vector<Pace> looks;
-  for (int look = 0; look < kLooks; ++look) looks.push_back(machine_->look(&Timing::mean));
-  looks_.insert(looks_.end(), looks.begin(), looks.end());
+  before_ = std::move(after_);
+  after_.clear();
+  for (int look = 0; look < kLooks; ++look) after_.push_back(machine_->look(&Timing::mean));
   last_ = Clock::now();
-  return times_as_long(runtime::median(looks), *calibrated_);
+  return times_as_long(median(after_), *calibrated_);
+}
+
+void MachineProbe::begin() {
+  during_.clear();
 }
 
 void MachineProbe::look_once_in_a_while() {
   if (!machine_ || Clock::now() - last_ < kBetweenLooks) return;
-  looks_.push_back(machine_->look(&Timing::mean));
+  during_.push_back(machine_->look(&Timing::mean));
   last_ = Clock::now();
 }
 
-sim::Slowdown MachineProbe::median() const {
-  return looks_.empty() ? sim::Slowdown{} : times_as_long(runtime::median(looks_), *calibrated_);
-}
-
-void MachineProbe::begin() {
-  if (looks_.size() > kLooks) looks_.erase(looks_.begin(), looks_.end() - kLooks);
+sim::Slowdown MachineProbe::of_run() const {
+  if (!machine_ || after_.empty()) return {};
+  return times_as_long(pace_of_run(before_, during_, after_), *calibrated_);
 }
 
 bool is_steady(const sim::Slowdown& slowdown) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,13 @@ namespace runtime {
 // operations.
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
 
+// Of a run, from the looks before, while and after it: the median over those while it lasted and the nearest
+// one on either side. The looks around a run are more than those in it, and it may have been another machine.
+// Without any in it, over all. At least one look of any.
+Pace pace_of_run(std::span<const Pace> before, std::span<const Pace> during, std::span<const Pace> after);
+
 // The machine's pace around a run and while it lasts, between its steps or tokens. What interrupts a run
-// comes and goes within seconds, and two looks at its ends miss most of it. The median over all looks stands
+// comes and goes within seconds, and two looks at its ends miss most of it. The median over looks stands
 // beside the run's median step: a look or a step that was interrupted moves neither. Takes as much memory as
 // uncached_size() says.
 class MachineProbe {
@@ -25,17 +31,18 @@ class MachineProbe {
   // without one, all looks find it as fast as calibrated.
   explicit MachineProbe(const sim::Calibration& calibration);
 
-  sim::Slowdown look();          // for half a second, before and after a run: what these looks found
-  void look_once_in_a_while();   // at most every tenth of a second; the run waits meanwhile
-  sim::Slowdown median() const;  // over all looks
-  void begin();                  // another run, which only the last look() was before
+  sim::Slowdown look();         // for half a second, before and after a run: what these looks found
+  void begin();                 // a run, which the last look() was before
+  void look_once_in_a_while();  // at most every tenth of a second; the run waits meanwhile
+  // Of the run that the last look() was after, by pace_of_run().
+  sim::Slowdown of_run() const;
 
  private:
   using Clock = std::chrono::steady_clock;
   std::optional<Pace> calibrated_;
   std::unique_ptr<Device> device_;
   std::optional<MachinePace> machine_;
-  std::vector<Pace> looks_;
+  std::vector<Pace> before_, during_, after_;
   Clock::time_point last_;
 };
 

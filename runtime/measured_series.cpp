@@ -26,7 +26,8 @@ namespace {
 constexpr std::int64_t kFewestSteps = 5, kFewestGenerations = 3, kMostRepetitions = 60;
 constexpr double kSmallestShare = 0.01;  // of a run, for an operation to be judged
 
-// A run during which the machine became faster or slower says little of either: it is repeated.
+// A run that the machine was faster or slower in than before or after it says little of either: it is
+// repeated.
 constexpr int kMostRuns = 3;
 
 double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
@@ -87,13 +88,13 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       probe.begin();
       one.measured = short_run(scenario, as, probing, stop);
       const sim::Slowdown after = of_first(probe.look(), among);
-      now.slowdown = one.measured.source.slowdown = of_first(probe.median(), among);
+      now.slowdown = one.measured.source.slowdown = of_first(probe.of_run(), among);
       // How tokens choose experts is the workload's: as it was in the run.
       sim::Scenario as_run = scenario;
       if (one.measured.expert_imbalance > 0) as_run.workload.expert_imbalance = one.measured.expert_imbalance;
       one.predicted = sim::predict(as_run, &now);
       each_time.push_back(judged_time(one.measured) / judged_time(one.predicted));
-      const double apart = times_apart(before, after);
+      const double apart = std::max(times_apart(before, now.slowdown), times_apart(now.slowdown, after));
       if (apart < least_apart) steadiest = std::move(one);
       least_apart = std::min(least_apart, apart);
       before = after;

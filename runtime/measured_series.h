@@ -21,12 +21,13 @@ struct SeriesRun {
   std::vector<double> each_time{};
 };
 
-// A scenario of a series on the device that `like` names, of which `calibration` is. Training repeats steps for
-// about `seconds`, at least five; a generation, from a prompt of any tokens, is repeated as long, at least three
-// times, and the one of the median time counts. Where probes of a CPU before and after say that the machine
-// became faster or slower meanwhile, all of it runs again, up to three times in all; the run counts during
-// which it changed least. `like` says as well what is read, if anything is, and among which ranks it runs, each
-// of which calls this and the first of which has the reports that count; its steps and generations do not count.
+// A scenario of a series on the device that `like` names, of which `calibration` is. Training repeats steps
+// for about `seconds`, at least five; a generation, from a prompt of any tokens, is repeated as long, at
+// least three times, and the one of the median time counts. Where looks at a CPU before, while and after say
+// that the machine became faster or slower, all of it runs again, up to three times in all; the run counts
+// that it changed least in. `like` says as well what is read, if anything is, and among which ranks it runs,
+// each of which calls this and the first of which has the reports that count; its steps and generations do
+// not count.
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop, const ShortRun& like = {});
 
@@ -37,8 +38,8 @@ struct JudgedTime {
   std::string operation;  // "forward layer.mlp.up.forward": of an operation
   sim::Seconds predicted, low, high, measured;
 };
-// Of a run that ran: its step or token, then its operations that take a hundredth of it or more, but those that
-// were timed in a part of their executions alone, as where a GPU replays tokens.
+// Of a run that ran: its step or token, then its operations that take a hundredth of it or more, but those
+// that were timed in a part of their executions alone, as where a GPU replays tokens.
 std::vector<JudgedTime> judged_times(const SeriesRun& run);
 
 // |predicted / measured - 1| over runs.

@@ -466,11 +466,26 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   // So does the probe that looks while a run lasts.
   for (sim::KernelSample& sample : known.samples) sample.median = sample.median * 1000;
   runtime::MachineProbe probe(known);
-  CHECK(probe.median() == sim::Slowdown{});  // it has not looked yet
+  CHECK(probe.of_run() == sim::Slowdown{});  // it has not looked yet
   CHECK(probe.look().arithmetic < 0.5);
+  probe.begin();
   probe.look_once_in_a_while();
-  CHECK(probe.median().arithmetic < 0.5);
-  CHECK(probe.median().memory < 0.5);
+  CHECK(probe.of_run().arithmetic < 0.5);
+  CHECK(probe.of_run().memory < 0.5);
+}
+
+TEST_CASE("A run's pace is that of the looks while it lasted, however many there are around it") {
+  const std::vector<runtime::Pace> slow(11, {.arithmetic = 1.3, .streams = {1.2, 1.2}});
+  const std::vector<runtime::Pace> fast(4, {.arithmetic = 1, .streams = {1, 1}});
+  const runtime::Pace of_run = runtime::pace_of_run(slow, fast, slow);
+  CHECK(of_run.arithmetic == 1);
+  CHECK(of_run.streams[0] == 1);
+  // One step that was interrupted moves nothing, and a run too short for looks is as what is around it.
+  std::vector<runtime::Pace> interrupted = fast;
+  interrupted.front().arithmetic = 5;
+  CHECK(runtime::pace_of_run(fast, interrupted, fast).arithmetic == 1);
+  CHECK(runtime::pace_of_run(slow, {}, slow).arithmetic == 1.3);
+  CHECK(runtime::pace_of_run({}, {}, fast).arithmetic == 1);
 }
 
 TEST_CASE("What was timed at another pace of memory or arithmetic counts as if at the median pace") {
