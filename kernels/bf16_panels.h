@@ -33,13 +33,18 @@ struct Bf16Factor {
 };
 
 // Panel after panel of `width` rows or columns: `count` of the factor's from `first` on, of which `length`
-// elements from `k` on are summed. Each panel takes width * pairs.
+// elements from `k` on are summed. Each panel takes width * pairs. A transposed factor is read by some of its
+// rows at a time, across all panels: panel by panel, each row's few bytes would lie on another page.
 inline void pack_panels(const Bf16Kernels::Packs& packs, std::int64_t width, Bf16Pair* to, Bf16Factor factor,
                         std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t length,
                         std::int64_t pairs) {
+  constexpr std::int64_t kPairsTogether = 16;  // of AMX's tiles, whose panels lie in parts of as many
   const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
-  for (std::int64_t i = 0; i < count; i += width, to += pairs * width)
-    pack_panel(to, factor.from(first + i, k), std::min(width, count - i), length, pairs);
+  const std::int64_t together = factor.transposed ? kPairsTogether : pairs;
+  for (std::int64_t p = 0; p < pairs; p += together)
+    for (std::int64_t i = 0; i < count; i += width)
+      pack_panel(to + i * pairs + p * width, factor.from(first + i, k + 2 * p), std::min(width, count - i),
+                 length - 2 * p, std::min(together, pairs - p));
 }
 
 // Memory that grows, from the beginning of a cache line on.
