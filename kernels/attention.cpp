@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/attention_tile.h"
-#include "kernels/bf16_rows.h"
+#include "kernels/bf16_values.h"
 #include "kernels/blas_product.h"
 #include "kernels/cuda/types.h"
 #include "kernels/parallel.h"

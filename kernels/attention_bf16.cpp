@@ -5,7 +5,7 @@
 
 #include "kernels/attention_tile.h"
 #include "kernels/bf16_panels.h"
-#include "kernels/bf16_rows.h"
+#include "kernels/bf16_values.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 

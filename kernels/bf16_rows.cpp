@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <vector>
 
 #include "kernels/activation.h"
 #include "kernels/attention_bf16.h"
+#include "kernels/bf16_values.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/layernorm.h"
@@ -56,22 +56,6 @@ void join(bf16* to, const float* sums, std::int64_t count) {
 }
 
 }  // namespace
-
-KERNELS_MULTIVERSION void widen(float* to, const bf16* from, std::int64_t count) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i)
-    to[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i].bits) << 16);
-}
-
-KERNELS_MULTIVERSION void narrow(bf16* to, const float* from, std::int64_t count) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
-    const std::uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const std::uint32_t quiet = (bits >> 16) | 0x40u;
-    to[i].bits = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest);
-  }
-}
 
 void embedding_forward(bf16* out, const std::int32_t* tokens, const bf16* weight, const bf16* position_weight,
                        const std::int32_t* positions, EmbeddingShape s) {

@@ -28,10 +28,6 @@ namespace cpu {
 
 using cuda::bf16;
 
-void widen(float* to, const bf16* from, std::int64_t count);
-// To nearest, ties to even; NaN stays NaN.
-void narrow(bf16* to, const float* from, std::int64_t count);
-
 void embedding_forward(bf16* out, const std::int32_t* tokens, const bf16* weight, const bf16* position_weight,
                        const std::int32_t* positions, EmbeddingShape s);
 // The gradients of a token's rows are summed in fp32 before they join what is there.

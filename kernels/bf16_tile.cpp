@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/bf16_rows.h"
+#include "kernels/bf16_values.h"
 #include "kernels/vectorize.h"
 
 namespace kernels::cpu {
@@ -132,9 +132,7 @@ KERNELS_MULTIVERSION void dots(float* products, const bf16* inp, const bf16* wei
       const std::int64_t whole = K - K % kLanes;
       for (std::int64_t k = 0; k < whole; k += kLanes)
 #pragma omp simd
-        for (int lane = 0; lane < kLanes; ++lane)
-          lanes[lane] += std::bit_cast<float>(static_cast<std::uint32_t>(a[k + lane].bits) << 16) *
-                         std::bit_cast<float>(static_cast<std::uint32_t>(w[k + lane].bits) << 16);
+        for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += widened(a[k + lane]) * widened(w[k + lane]);
       float sum = 0;
       for (const float lane : lanes) sum += lane;
       for (std::int64_t k = whole; k < K; ++k) sum += cuda::to_float(a[k]) * cuda::to_float(w[k]);

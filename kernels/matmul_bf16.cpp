@@ -1,10 +1,10 @@
 #include "kernels/matmul_bf16.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 
 #include "kernels/bf16_panels.h"
+#include "kernels/bf16_values.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 
@@ -43,17 +43,6 @@ struct Epilogue {
   const bf16 *bias = nullptr, *added = nullptr;  // added (M, N), as the result lies; may be the result
 };
 
-KERNELS_INLINE float widened(bf16 x) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
-}
-// To nearest, ties to even; NaN stays NaN. Without branches, so that loops vectorise.
-KERNELS_INLINE std::uint16_t rounded(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const std::uint32_t quiet = (bits >> 16) | 0x40u;
-  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest);
-}
-
 // Sums (rows, columns), `stride` apart, of the result from (row, column) on.
 KERNELS_MULTIVERSION void finish(const Epilogue& e, float* sums, std::int64_t stride, std::int64_t row,
                                  std::int64_t column, std::int64_t rows, std::int64_t columns) {
@@ -75,7 +64,7 @@ KERNELS_MULTIVERSION void finish(const Epilogue& e, float* sums, std::int64_t st
     }
     bf16* const out = e.narrow + at;
 #pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) out[n].bits = rounded(sums[n]);
+    for (std::int64_t n = 0; n < columns; ++n) out[n] = rounded(sums[n]);
   }
 }
 
@@ -176,8 +165,7 @@ KERNELS_MULTIVERSION void add_column_sums(bf16* sums, const bf16* dout, MatmulSh
     for (std::int64_t m = 0; m < s.M; ++m)
 #pragma omp simd
       for (std::int64_t n = 0; n < width; ++n) total[n] += widened(dout[m * s.N + first + n]);
-    for (std::int64_t n = 0; n < width; ++n)
-      sums[first + n].bits = rounded(widened(sums[first + n]) + total[n]);
+    for (std::int64_t n = 0; n < width; ++n) sums[first + n] = rounded(widened(sums[first + n]) + total[n]);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/bf16_rows.h"
+#include "kernels/bf16_values.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/sampling.h"
 #include "runtime/cpu/kernel_table.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/bf16_rows.h"
+#include "kernels/bf16_values.h"
 #include "kernels/parallel.h"
 
 namespace runtime {

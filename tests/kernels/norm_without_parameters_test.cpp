@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "kernels/bf16_rows.h"
+#include "kernels/bf16_values.h"
 #include "kernels/layernorm.h"
 #include "tests/kernels/reference.h"
 #include "tests/support/catch.h"
