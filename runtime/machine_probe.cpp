@@ -4,13 +4,16 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "kernels/threads.h"
 #include "runtime/device.h"
 #include "runtime/machine_pace.h"
+#include "sim/quantile.h"
 
 namespace runtime {
 
@@ -31,14 +34,23 @@ std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibrat
   return times_as_long(median(looks), *then);
 }
 
-Pace pace_of_run(std::span<const Pace> before, std::span<const Pace> during, std::span<const Pace> after) {
-  const std::size_t near = during.empty() ? std::max(before.size(), after.size()) : 1;
-  const auto last = before.last(std::min(near, before.size())),
-             first = after.first(std::min(near, after.size()));
-  std::vector<Pace> looks(during.begin(), during.end());
-  looks.insert(looks.end(), last.begin(), last.end());
-  looks.insert(looks.end(), first.begin(), first.end());
-  return median(looks);
+Pace pace_of_run(const std::vector<Stretch>& stretches) {
+  std::vector<double> seconds;
+  for (const Stretch& stretch : stretches) seconds.push_back(stretch.seconds);
+  const double middle = sim::quantile(std::move(seconds), 0.5);
+  const auto scaled = [&](const auto& part) {
+    std::vector<double> at_middle;
+    for (const Stretch& stretch : stretches)
+      at_middle.push_back(part(stretch.pace) / stretch.seconds * middle);
+    std::ranges::sort(at_middle);
+    const std::ptrdiff_t left_out = at_middle.size() > 2 ? 1 : 0;
+    return std::accumulate(at_middle.begin() + left_out, at_middle.end() - left_out, 0.0) /
+           static_cast<double>(std::ssize(at_middle) - 2 * left_out);
+  };
+  Pace pace{.arithmetic = scaled([](const Pace& p) { return p.arithmetic; })};
+  for (std::size_t i = 0; i < kStreams; ++i)
+    pace.streams[i] = scaled([&](const Pace& p) { return p.streams[i]; });
+  return pace;
 }
 
 MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(calibrated_pace(calibration)) {
@@ -47,28 +59,39 @@ MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(ca
   machine_.emplace(*device_, calibration.hardware.last_level_cache);
 }
 
+void MachineProbe::end_stretch(const Pace& now) {
+  if (!took_.empty())
+    stretches_.push_back({sim::quantile(std::exchange(took_, {}), 0.5), between(last_look_, now)});
+  last_look_ = now;
+  last_ = Clock::now();
+}
+
 sim::Slowdown MachineProbe::look() {
   if (!machine_) return {};
-  before_ = std::move(after_);
-  after_.clear();
-  for (int look = 0; look < kLooks; ++look) after_.push_back(machine_->look(&Timing::mean));
-  last_ = Clock::now();
-  return times_as_long(median(after_), *calibrated_);
+  std::vector<Pace> looks;
+  for (int look = 0; look < kLooks; ++look) {
+    looks.push_back(machine_->look(&Timing::mean));
+    end_stretch(looks.back());
+  }
+  around_.insert(around_.end(), looks.begin(), looks.end());
+  return times_as_long(median(looks), *calibrated_);
 }
 
 void MachineProbe::begin() {
-  during_.clear();
+  took_.clear();
+  stretches_.clear();
+  if (around_.size() > kLooks) around_.erase(around_.begin(), around_.end() - kLooks);
 }
 
-void MachineProbe::look_once_in_a_while() {
-  if (!machine_ || Clock::now() - last_ < kBetweenLooks) return;
-  during_.push_back(machine_->look(&Timing::mean));
-  last_ = Clock::now();
+void MachineProbe::ended(sim::Seconds took) {
+  if (!machine_) return;
+  took_.push_back(took.value);
+  if (Clock::now() - last_ >= kBetweenLooks) end_stretch(machine_->look(&Timing::mean));
 }
 
 sim::Slowdown MachineProbe::of_run() const {
-  if (!machine_ || after_.empty()) return {};
-  return times_as_long(pace_of_run(before_, during_, after_), *calibrated_);
+  if (around_.empty()) return {};
+  return times_as_long(stretches_.empty() ? median(around_) : pace_of_run(stretches_), *calibrated_);
 }
 
 bool is_steady(const sim::Slowdown& slowdown) {

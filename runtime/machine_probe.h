@@ -3,7 +3,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -16,14 +15,21 @@ namespace runtime {
 // operations.
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
 
-// Of a run, from the looks before, while and after it: the median over those while it lasted and the nearest
-// one on either side. The looks around a run are more than those in it, and it may have been another machine.
-// Without any in it, over all. At least one look of any.
-Pace pace_of_run(std::span<const Pace> before, std::span<const Pace> during, std::span<const Pace> after);
+// A part of a run between two looks: what one of its steps or tokens took in the median, and the machine's
+// pace.
+struct Stretch {
+  double seconds = 0;
+  Pace pace;
+};
+
+// The pace that belongs to a run's median step. Where a machine changes between two speeds within seconds, a
+// run has steps of both, and the median of all looks may be of the other one. So each stretch says how pace
+// and time go together, and the mean over stretches, but for the least and the greatest, is scaled to the
+// median of their seconds. At least one stretch.
+Pace pace_of_run(const std::vector<Stretch>& stretches);
 
 // The machine's pace around a run and while it lasts, between its steps or tokens. What interrupts a run
-// comes and goes within seconds, and two looks at its ends miss most of it. The median over looks stands
-// beside the run's median step: a look or a step that was interrupted moves neither. Takes as much memory as
+// comes and goes within seconds, and two looks at its ends miss most of it. Takes as much memory as
 // uncached_size() says.
 class MachineProbe {
  public:
@@ -31,18 +37,26 @@ class MachineProbe {
   // without one, all looks find it as fast as calibrated.
   explicit MachineProbe(const sim::Calibration& calibration);
 
-  sim::Slowdown look();         // for half a second, before and after a run: what these looks found
-  void begin();                 // a run, which the last look() was before
-  void look_once_in_a_while();  // at most every tenth of a second; the run waits meanwhile
-  // Of the run that the last look() was after, by pace_of_run().
+  sim::Slowdown look();  // for half a second, before and after a run: what these looks found
+  void begin();          // a run, which the last look() was before
+  // A step or token that took so long has ended. Looks once, at most every tenth of a second; the run waits
+  // meanwhile.
+  void ended(sim::Seconds took);
+  // Of the run that the last look() was after, by pace_of_run(); of one that told of no step, the median
+  // around it.
   sim::Slowdown of_run() const;
 
  private:
   using Clock = std::chrono::steady_clock;
+  void end_stretch(const Pace& now);
+
   std::optional<Pace> calibrated_;
   std::unique_ptr<Device> device_;
   std::optional<MachinePace> machine_;
-  std::vector<Pace> before_, during_, after_;
+  std::vector<Pace> around_;  // before the run, and after it
+  std::vector<double> took_;  // since the last look
+  std::vector<Stretch> stretches_;
+  Pace last_look_;
   Clock::time_point last_;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -40,8 +41,12 @@ sim::Slowdown of_first(const sim::Slowdown& own, Communicator* among) {
   return among ? sim::Slowdown{among->of_first(own.arithmetic), among->of_first(own.memory)} : own;
 }
 
-bool ends_a_step(const sim::Event& event) {
-  return std::holds_alternative<sim::StepResult>(event) || std::holds_alternative<sim::TokenResult>(event);
+// What a step, or a token behind the first, took: what judged_time() is of.
+std::optional<sim::Seconds> step_of(const sim::Event& event) {
+  if (const auto* const step = std::get_if<sim::StepResult>(&event)) return step->duration;
+  const auto* const token = std::get_if<sim::TokenResult>(&event);
+  if (token && token->index > 0) return token->duration;
+  return std::nullopt;
 }
 
 std::int64_t repetitions_for(sim::Seconds seconds, const sim::Report& predicted, std::int64_t fewest) {
@@ -72,7 +77,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     // Of several ranks the first alone hears of steps, and the others compute meanwhile.
     const EventSink probing = among ? sink : EventSink([&](const sim::Event& event) {
       if (sink) sink(event);
-      if (ends_a_step(event)) probe.look_once_in_a_while();
+      if (const std::optional<sim::Seconds> took = step_of(event)) probe.ended(*took);
     });
     sim::Slowdown before = of_first(probe.look(), among);
     for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin &&
@@ -94,7 +99,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       if (one.measured.expert_imbalance > 0) as_run.workload.expert_imbalance = one.measured.expert_imbalance;
       one.predicted = sim::predict(as_run, &now);
       each_time.push_back(judged_time(one.measured) / judged_time(one.predicted));
-      const double apart = std::max(times_apart(before, now.slowdown), times_apart(now.slowdown, after));
+      const double apart = times_apart(before, after);
       if (apart < least_apart) steadiest = std::move(one);
       least_apart = std::min(least_apart, apart);
       before = after;

@@ -23,7 +23,7 @@ struct SeriesRun {
 
 // A scenario of a series on the device that `like` names, of which `calibration` is. Training repeats steps
 // for about `seconds`, at least five; a generation, from a prompt of any tokens, is repeated as long, at
-// least three times, and the one of the median time counts. Where looks at a CPU before, while and after say
+// least three times, and the one of the median time counts. Where looks at a CPU before and after say
 // that the machine became faster or slower, all of it runs again, up to three times in all; the run counts
 // that it changed least in. `like` says as well what is read, if anything is, and among which ranks it runs,
 // each of which calls this and the first of which has the reports that count; its steps and generations do

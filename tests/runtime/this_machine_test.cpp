@@ -469,23 +469,30 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   CHECK(probe.of_run() == sim::Slowdown{});  // it has not looked yet
   CHECK(probe.look().arithmetic < 0.5);
   probe.begin();
-  probe.look_once_in_a_while();
+  probe.ended({0.001});
   CHECK(probe.of_run().arithmetic < 0.5);
   CHECK(probe.of_run().memory < 0.5);
 }
 
-TEST_CASE("A run's pace is that of the looks while it lasted, however many there are around it") {
-  const std::vector<runtime::Pace> slow(11, {.arithmetic = 1.3, .streams = {1.2, 1.2}});
-  const std::vector<runtime::Pace> fast(4, {.arithmetic = 1, .streams = {1, 1}});
-  const runtime::Pace of_run = runtime::pace_of_run(slow, fast, slow);
-  CHECK(of_run.arithmetic == 1);
-  CHECK(of_run.streams[0] == 1);
-  // One step that was interrupted moves nothing, and a run too short for looks is as what is around it.
-  std::vector<runtime::Pace> interrupted = fast;
-  interrupted.front().arithmetic = 5;
-  CHECK(runtime::pace_of_run(fast, interrupted, fast).arithmetic == 1);
-  CHECK(runtime::pace_of_run(slow, {}, slow).arithmetic == 1.3);
-  CHECK(runtime::pace_of_run({}, {}, fast).arithmetic == 1);
+TEST_CASE("A run's pace is that of the steps that it is judged by, where a machine has two speeds") {
+  const auto at = [](double speed) {
+    return runtime::Pace{.arithmetic = 0.01 * speed, .streams = {0.002 * speed, 0.003 * speed}};
+  };
+  const auto near = [](const runtime::Pace& pace, double speed) {
+    CHECK(pace.arithmetic == Approx(0.01 * speed));
+    CHECK(pace.streams[1] == Approx(0.003 * speed));
+  };
+  // Steps take 70 ms and 100 ms: most are slow, and so is the median one; with more fast ones it is fast.
+  std::vector<runtime::Stretch> stretches(5, {0.1, at(1)});
+  stretches.insert(stretches.end(), 4, {0.07, at(0.7)});
+  near(runtime::pace_of_run(stretches), 1);
+  stretches.insert(stretches.end(), 4, {0.07, at(0.7)});
+  near(runtime::pace_of_run(stretches), 0.7);
+  // One step that was interrupted moves nothing, nor does one look, and one stretch is enough.
+  stretches.push_back({0.5, at(0.7)});
+  stretches.push_back({0.07, at(5)});
+  near(runtime::pace_of_run(stretches), 0.7);
+  near(runtime::pace_of_run({{0.1, at(1)}}), 1);
 }
 
 TEST_CASE("What was timed at another pace of memory or arithmetic counts as if at the median pace") {
