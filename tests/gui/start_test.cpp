@@ -6,7 +6,9 @@
 #include "app/gui/panels/pipeline.h"
 #include "app/gui/start_menu.h"
 #include "programs.h"
+#include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
+#include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
@@ -17,18 +19,19 @@ namespace {
 // Of the programs that are started while it lives.
 class Environment {
  public:
-  Environment(const TemporaryFolder& folder, const char* backend) {
+  explicit Environment(const char* backend) {
     setenv("RIDGEPOINT_NVML", RIDGEPOINT_FAKE_NVML, 1);
     setenv("RIDGEPOINT_CUDA_BACKEND", backend, 1);
-    setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
   }
   ~Environment() {
     unsetenv("RIDGEPOINT_NVML");
     unsetenv("RIDGEPOINT_CUDA_BACKEND");
-    unsetenv("XDG_CACHE_HOME");
   }
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
+
+ private:
+  CacheFolder cache_;
 };
 
 sim::Scenario tiny() {
@@ -60,8 +63,7 @@ bool point_at(NullDesktop& desktop, const char* tooltip) {
 }  // namespace
 
 TEST_CASE("a GPU that the driver sees and no run can be on stands at Start with what is missing") {
-  const TemporaryFolder folder;
-  const Environment environment(folder, "/nowhere/libridgepoint_cuda.so");
+  const Environment environment("/nowhere/libridgepoint_cuda.so");
   NullDesktop desktop(tiny(), {1600, 1000}, {}, RIDGEPOINT_PROGRAM);
   desktop.settle_studies();
   const std::vector<runtime::MachineDevice> devices = devices_of_doctor();
@@ -105,8 +107,7 @@ const app::gui::RunView& run_to_its_end(NullDesktop& desktop) {
 
 TEST_CASE(
     "Start offers every device that doctor lists in its types, and the run is on the one that is chosen") {
-  const TemporaryFolder folder;
-  const Environment environment(folder, RIDGEPOINT_EMULATED_CUDA);
+  const Environment environment(RIDGEPOINT_EMULATED_CUDA);
   NullDesktop desktop(tiny(), {1600, 1000}, {}, RIDGEPOINT_PROGRAM);
   desktop.settle_studies();
   const std::vector<runtime::MachineDevice> devices = devices_of_doctor();
@@ -136,7 +137,7 @@ TEST_CASE(
 
 TEST_CASE("a recording plays at Start as the run that it is of, event by event into the same panels") {
   const TemporaryFolder folder;
-  const Environment environment(folder, RIDGEPOINT_EMULATED_CUDA);
+  const Environment environment(RIDGEPOINT_EMULATED_CUDA);
   const std::filesystem::path file = folder.path() / "run.ndjson";
   app::gui::RunState direct(sim::Task::train, [](const sim::Source&) { return nullptr; });
   app::gui::run_to_end(
@@ -171,6 +172,8 @@ TEST_CASE("a recording plays at Start as the run that it is of, event by event i
 TEST_CASE(
     "ranks that Start runs are tracks beneath the predicted stages while they train, on the prediction's "
     "axis") {
+  const CacheFolder cache;
+  tests::keep_known_machine();
   NullDesktop desktop(tiny(), {1600, 1000}, {}, RIDGEPOINT_PROGRAM);
   sim::Scenario s = tiny();
   s.workload.global_batch_size = 8;
