@@ -15,6 +15,7 @@
 #include "runtime/generate.h"
 #include "sim/report/report.h"
 #include "tests/app/program.h"
+#include "tests/gui/known_machine.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -199,6 +200,7 @@ TEST_CASE(
     "so") {
   const Folder folder;
   const Environment environment(folder);
+  tests::keep_known_machine();
   const auto generate = [](const std::string& device, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"generate",   "--device",        device,  "--model",
                                           "tiny-llama", "--dtype",         "fp32",  "--format",
