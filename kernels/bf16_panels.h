@@ -38,9 +38,8 @@ struct Bf16Factor {
 inline void pack_panels(const Bf16Kernels::Packs& packs, std::int64_t width, Bf16Pair* to, Bf16Factor factor,
                         std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t length,
                         std::int64_t pairs) {
-  constexpr std::int64_t kPairsTogether = 16;  // of AMX's tiles, whose panels lie in parts of as many
   const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
-  const std::int64_t together = factor.transposed ? kPairsTogether : pairs;
+  const std::int64_t together = factor.transposed ? kAmxSide : pairs;  // AMX's panels lie in parts of as many
   for (std::int64_t p = 0; p < pairs; p += together)
     for (std::int64_t i = 0; i < count; i += width)
       pack_panel(to + i * pairs + p * width, factor.from(first + i, k + 2 * p), std::min(width, count - i),

@@ -23,6 +23,7 @@ KERNELS_INLINE bf16 rounded(float x) {
 }
 
 void widen(float* to, const bf16* from, std::int64_t count);
+// As rounded().
 void narrow(bf16* to, const float* from, std::int64_t count);
 
 }  // namespace kernels::cpu

@@ -15,9 +15,10 @@
 #include "runtime/generate.h"
 #include "sim/report/report.h"
 #include "tests/app/program.h"
-#include "tests/gui/known_machine.h"
 #include "tests/runtime/small_run.h"
+#include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/known_machine.h"
 
 using nlohmann::json;
 using program::Folder;
@@ -28,23 +29,19 @@ namespace {
 // The environment of programs that are started while it lives.
 class Environment {
  public:
-  explicit Environment(const Folder& cache) {
+  Environment() {
     setenv("RIDGEPOINT_CUDA_BACKEND", RIDGEPOINT_EMULATED_CUDA, 1);
     setenv("RIDGEPOINT_NVML", RIDGEPOINT_FAKE_NVML, 1);
-    const char* const before = std::getenv("XDG_CACHE_HOME");
-    if (before != nullptr) cache_before_ = before;
-    setenv("XDG_CACHE_HOME", cache.path("cache").c_str(), 1);
   }
   ~Environment() {
     unsetenv("RIDGEPOINT_CUDA_BACKEND");
     unsetenv("RIDGEPOINT_NVML");
-    cache_before_.empty() ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", cache_before_.c_str(), 1);
   }
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 
  private:
-  std::string cache_before_;
+  CacheFolder cache_;
 };
 
 Result train(std::vector<std::string> more) {
@@ -59,7 +56,7 @@ Result train(std::vector<std::string> more) {
 
 TEST_CASE("the program trains on a GPU in fp16 and fp8, with the driver's samples in stream and report") {
   const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   for (const char* const dtype : {"fp16", "fp8"}) {
     CAPTURE(dtype);
     const std::string file = folder.path(std::string(dtype) + ".ndjson");
@@ -81,8 +78,7 @@ TEST_CASE("the program trains on a GPU in fp16 and fp8, with the driver's sample
 }
 
 TEST_CASE("dropout and stochastic rounding train on a GPU") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   const Result result =
       train({"--dtype", "bf16", "--dropout", "0.1", "--stochastic-rounding", "--format", "json"});
   CAPTURE(result.err);
@@ -95,8 +91,7 @@ TEST_CASE("dropout and stochastic rounding train on a GPU") {
 }
 
 TEST_CASE("a model that the GPU's memory does not hold is refused before it starts, with both numbers") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   const Result result = program::run({"train", "--device", "cuda", "--model", "gpt2-124m", "--dtype", "bf16",
                                       "--seq-len", "64", "--steps", "1"});
   CAPTURE(result.out, result.err);
@@ -107,7 +102,7 @@ TEST_CASE("a model that the GPU's memory does not hold is refused before it star
 
 TEST_CASE("measure runs a series on a GPU beside its prediction, whose memory is equal to the byte") {
   const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   const std::string file = folder.write("series.json", R"x({"title": "t", "source": "s", "series": [
     {"name": "steps", "scenario": "train-tiny-llama-here", "set": {"workload.dtype": "bf16", "workload.seq_len": 8,
      "workload.micro_batch_size": 1, "workload.global_batch_size": 1}},
@@ -132,8 +127,7 @@ TEST_CASE("measure runs a series on a GPU beside its prediction, whose memory is
 TEST_CASE(
     "with the weights in place on a GPU, where tokens are replayed, a generation's tokens are the same "
     "again") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   sim::Scenario scenario = tests::generation(tests::small_llama(), 12, 2);
   scenario.workload.dtype = sim::DType::bf16;
   scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
@@ -154,8 +148,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the program generates on a GPU from a cache of blocks, in bf16 and fp8, in the bytes predicted") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   const std::vector<std::string> workload = {"--model",          "tiny-llama", "--max-new-tokens", "16",
                                              "--implementation", "ridgepoint", "--dtype",          "bf16"};
   const auto with = [&](std::vector<std::string> first, const std::vector<std::string>& more) {
@@ -198,8 +191,7 @@ TEST_CASE("the program generates on a GPU from a cache of blocks, in bf16 and fp
 TEST_CASE(
     "a GPU that rotates keys on their way into the cache generates the CPU's tokens, and its report says "
     "so") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   tests::keep_known_machine();
   const auto generate = [](const std::string& device, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"generate",   "--device",        device,  "--model",
@@ -229,8 +221,7 @@ TEST_CASE(
 }
 
 TEST_CASE("bench on a GPU times captured launches too") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   const Result result =
       program::run({"bench", "--device", "cuda", "--format", "json", "--seconds", "0.001", "gemm", "launch",
                     "graph-launch", "--gemm", "32x32x32", "--launches", "2"});
@@ -248,8 +239,7 @@ TEST_CASE("bench on a GPU times captured launches too") {
 
 TEST_CASE(
     "doctor names the driver, its version and the GPU's clocks, a driver that does not start is a sentence") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   const Result result = program::run({"doctor"});
   CHECK(result.exit_code == 0);
   CHECK(result.out.find("NVIDIA H100 80GB HBM3: driver 570.86.15, ") != std::string::npos);
@@ -262,8 +252,7 @@ TEST_CASE(
 
 TEST_CASE(
     "doctor lists what --device takes with its types, and a GPU without a backend with what is missing") {
-  const Folder folder;
-  const Environment environment(folder);
+  const Environment environment;
   const auto devices = [] {
     return json::parse(program::run({"doctor", "--devices", "--format", "json"}).out).at("devices");
   };

@@ -16,11 +16,11 @@
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 #include "tests/gui/drawn_text.h"
-#include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/gui/panel_body.h"
 #include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/known_machine.h"
 
 using namespace app::gui;
 using tests::NullDesktop;

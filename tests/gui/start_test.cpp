@@ -6,10 +6,10 @@
 #include "app/gui/panels/pipeline.h"
 #include "app/gui/start_menu.h"
 #include "programs.h"
-#include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/known_machine.h"
 #include "tests/support/temporary_folder.h"
 
 using tests::NullDesktop;

@@ -11,12 +11,12 @@
 #include "sim/cost/predict.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
-#include "tests/gui/known_machine.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/gui/panel_body.h"
 #include "tests/support/cache_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/changed_fields.h"
+#include "tests/support/known_machine.h"
 
 TEST_CASE(
     "a sweep draws what the scenario would be predicted with another value, and a click takes it over") {
