@@ -78,16 +78,18 @@ runtime::ModelSource source_of(const sim::Model& model) {
 // --gpus alone is data parallelism over what the other degrees leave.
 void share_devices(const ScenarioFlags& flags, sim::Strategy& s) {
   if (!flags.gpus) return;
-  const std::int64_t of_a_replica =
-      std::int64_t{s.tensor_parallel} * s.pipeline_parallel * s.context_parallel;
+  const std::int64_t of_a_replica = sim::saturated_product(
+      std::int64_t{s.tensor_parallel}, std::int64_t{s.pipeline_parallel}, std::int64_t{s.context_parallel});
   if (!flags.typed("strategy.data_parallel") && of_a_replica > 0 && *flags.gpus % of_a_replica == 0)
     s.data_parallel = static_cast<int>(std::clamp<std::int64_t>(
         *flags.gpus / of_a_replica, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
-  if (of_a_replica * s.data_parallel != *flags.gpus)
-    throw ConstraintError(
-        {{"gpus", fmt::format("{} devices are not dp {} x tp {} x pp {} x cp {} = {}", *flags.gpus,
-                              s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel,
-                              of_a_replica * s.data_parallel)}});
+  const std::int64_t all = sim::saturated_product(of_a_replica, std::int64_t{s.data_parallel});
+  if (all == *flags.gpus) return;
+  const bool countable = all < std::numeric_limits<std::int64_t>::max();
+  throw ConstraintError(
+      {{"gpus", fmt::format("{} devices are not dp {} x tp {} x pp {} x cp {} = {}", *flags.gpus,
+                            s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel,
+                            countable ? std::to_string(all) : "more than can be counted")}});
 }
 
 // What is not said of the work follows from what is.
@@ -103,7 +105,7 @@ void complete(const ScenarioFlags& flags, sim::Scenario& s) {
     w.seq_len = std::min(w.seq_len, s.model.max_position_embeddings);
   if (!typed("workload.global_batch_size") &&
       (typed("workload.micro_batch_size") || (!flags.scenario && !flags.workload)))
-    w.global_batch_size = w.micro_batch_size * s.strategy.data_parallel;
+    w.global_batch_size = sim::saturated_product(w.micro_batch_size, std::int64_t{s.strategy.data_parallel});
   sim::complete_expert_division(
       s, {typed("strategy.sequence_parallel"), typed("strategy.expert_tensor_parallel")});
 }

@@ -183,8 +183,8 @@ bool gathers_parameters(const Scenario& s) {
   return trains(s) && (s.strategy.zero_stage == 3 || s.strategy.prefetch != 1);
 }
 bool reduces_gradients(const Scenario& s) {
-  return trains(s) &&
-         (s.strategy.data_parallel * s.strategy.context_parallel > 1 || s.strategy.gradient_bucket != 0);
+  return trains(s) && (saturated_product(s.strategy.data_parallel, s.strategy.context_parallel) > 1 ||
+                       s.strategy.gradient_bucket != 0);
 }
 bool keeps_inputs_at_intervals(const Scenario& s) {
   return trains(s) && (s.strategy.recompute == Recompute::full || s.strategy.recompute_interval != 1);

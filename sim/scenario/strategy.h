@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/enum_names.h"
+#include "sim/saturated.h"
 #include "sim/scenario/field.h"
 
 namespace sim {
@@ -71,7 +72,9 @@ struct Strategy {
   int devices_of_expert() const {
     return expert_tensor_parallel == 0 ? tensor_parallel : expert_tensor_parallel;
   }
-  int devices() const { return data_parallel * tensor_parallel * pipeline_parallel * context_parallel; }
+  int devices() const {
+    return saturated_product(data_parallel, tensor_parallel, pipeline_parallel, context_parallel);
+  }
 };
 
 // clang-format off

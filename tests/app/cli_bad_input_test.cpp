@@ -70,6 +70,9 @@ TEST_CASE("a missing model is a usage error that says what --model takes") {
 TEST_CASE("degrees that do not multiply to the devices are a violated constraint") {
   check_refusal(run({"predict", "--model", "tiny-llama", "--gpus", "8", "--tp", "3"}), 3,
                 {"gpus", "8", "tp 3"});
+  check_refusal(run({"predict", "--model", "tiny-llama", "--gpus", "8", "--tp", "4000000", "--pp", "4000000",
+                     "--cp", "4000000", "--dp", "4000000"}),
+                3, {"gpus", "more than can be counted"});
 }
 
 TEST_CASE("every contradiction of a scenario is listed with its field") {

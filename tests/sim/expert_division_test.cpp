@@ -1,6 +1,7 @@
 // Experts over ranks beside tensor parallelism, as Megatron-Core divides them.
 #include "sim/scenario/expert_division.h"
 
+#include <limits>
 #include <random>
 
 #include "sim/cost/predict.h"
@@ -16,6 +17,8 @@ using namespace sim;
 
 namespace {
 
+constexpr int kMostOfAnInt = std::numeric_limits<int>::max();
+
 // NVIDIA-NeMo/Megatron-Bridge, perf_recipes/qwen, qwen3_235b_a22b_pretrain_256gpu_h100_bf16_config.
 Scenario qwen_on_256() {
   Scenario s = test::training(load_model_preset("qwen3-235b-a22b"), 4096, 1, 8192);
@@ -25,6 +28,20 @@ Scenario qwen_on_256() {
   s.strategy.data_parallel = 16;
   s.strategy.expert_parallel = 32;
   return s;
+}
+
+TEST_CASE("degrees that nobody has checked are completed without a product that does not fit") {
+  Scenario s = qwen_on_256();
+  s.strategy.data_parallel = s.strategy.context_parallel = s.strategy.tensor_parallel = kMostOfAnInt;
+  s.strategy.expert_parallel = 7;
+  complete_expert_division(s, {});
+  // 2^31 - 1 is 1 modulo 7, and so are its products.
+  CHECK(s.strategy.expert_tensor_parallel == 0);
+  CHECK(s.strategy.devices() == kMostOfAnInt);
+  CHECK_FALSE(validate(s).empty());
+  CHECK(saturated_product(std::int64_t{1} << 40, std::int64_t{-1} << 40) ==
+        std::numeric_limits<std::int64_t>::min());
+  CHECK(saturated_product(3, -5, 7) == -105);
 }
 
 TEST_CASE("Qwen3-235B on 256 GPUs with tp 2, pp 8 and ep 32 runs with what its recipe leaves open") {
