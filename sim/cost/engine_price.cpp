@@ -91,7 +91,7 @@ class EngineKernel {
   Price grouped_product() const {
     const double rows = work_.flops.value / (2 * static_cast<double>(op_.dims.cols.value(v_)) *
                                              static_cast<double>(op_.dims.inner.value(v_)));
-    const double of_expert = rows / std::max(1.0, experts_hit(op_.dims, v_));
+    const double of_expert = rows / std::max(1.0, experts_hit(op_, v_));
     const bool narrow = stored_bits() < bits(op_.dtype);
     const bool warp_groups = hardware_.has_peak_for(DType::fp8) && (narrow || op_.dtype == DType::fp8);
     const double tile = warp_groups ? kRowsOfGroupTile : kRowsOfTile;

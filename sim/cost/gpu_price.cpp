@@ -146,7 +146,7 @@ std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, cons
                                                  const KernelSample& s, const Hardware& hardware,
                                                  const Variables& v, const Work& work) {
   constexpr double kTile = 128;  // rows of a thread block's output tile
-  const double hit = std::max(1.0, experts_hit(op.dims, v)), rows = static_cast<double>(s.rows);
+  const double hit = std::max(1.0, experts_hit(op, v)), rows = static_cast<double>(s.rows);
   const double padded = hit * kTile * std::ceil(rows / hit / kTile);
   const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
   // For the weights' gradients rows are what is summed over, expert by expert.

@@ -105,7 +105,7 @@ double value(Measure measure, const Operation& op, const Variables& v) {
     case Measure::scan_backward_work:
       return scan_flops(n, v, true);
     case Measure::hit_experts:
-      return experts_hit(n, v);
+      return experts_hit(op, v);
     case Measure::useful_share:
       return op.scalar > 0 ? static_cast<double>(op.scalar) : 1;
     case Measure::newton_schulz:
@@ -168,7 +168,9 @@ double scan_flops(const Dims& n, const Variables& v, bool backward) {
   return backward ? 3 * of_groups + 2 * within + 2.5 * of_states : of_groups + within + of_states;
 }
 
-double experts_hit(const Dims& n, const Variables& v) {
+double experts_hit(const Operation& op, const Variables& v) {
+  const Dims& n = op.dims;
+  if (op.has_capacity) return d(n.groups);
   const double held = d(n.groups), chance = d(n.chosen) / d(n.experts);
   const double tokens = d(n.rows.value(v)) / (chance * held);  // of all ranks that send to these experts
   return held * -std::expm1(tokens * std::log1p(-std::min(chance, 1 - 1e-12)));

@@ -88,9 +88,10 @@ Variables whole_attention(const Operation& op, Variables v);
 // calibrations count them here.
 double attended_pairs(const Operation& op, const Variables& v);
 
-// Experts of those that a rank holds that at least one of its rows is for, in expectation of balanced and
-// independent choices: groups (1 - (1 - chosen / experts)^tokens).
-double experts_hit(const Dims& dims, const Variables& v);
+// Experts of those that a rank holds whose weights are read: with a capacity all, since each has its places;
+// else those that at least one row is for, in expectation of balanced and independent choices:
+// groups (1 - (1 - chosen / experts)^tokens).
+double experts_hit(const Operation& op, const Variables& v);
 
 // FLOPs of the products of a selective scan, of one token (kernels/selective_scan.h): within a chunk of Q
 // tokens, or of all where they are fewer, 2 Q states for each group and 2 Q head_dim + 4 states head_dim for

@@ -67,3 +67,12 @@ TEST_CASE("single operations in fp8 multiply fp8 into bf16, tf32 multiplies what
   CHECK(types(norm, DType::fp8) ==
         std::vector{DType::fp32, DType::bf16, DType::fp32, DType::bf16, DType::bf16});
 }
+
+TEST_CASE("products of experts timed alone are given one row or more each, and count every weight as read") {
+  const std::int64_t experts = 2, N = 512, K = 256;
+  for (const std::int64_t of_each : {1, 12}) {
+    const std::int64_t M = experts * of_each;
+    const sim::Work work = runtime::grouped_product(sim::OpKind::grouped_matmul, M, experts, N, K).work();
+    CHECK(work.memory().value == 4 * (M * N + M * K + experts * N * K));
+  }
+}

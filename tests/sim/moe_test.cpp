@@ -219,14 +219,18 @@ TEST_CASE("a layer of experts keeps k (2h + 6 f) bytes a token where a dense one
 }
 
 TEST_CASE("experts hit by T tokens are E (1 - (1 - k / E)^T)") {
-  const auto hit = [](std::int64_t tokens, std::int64_t held) {
-    const Dims d{.rows = kBatch * Extent{2} * Extent{held} / 8, .groups = held, .experts = 8, .chosen = 2};
-    return experts_hit(d, {.batch = tokens, .query_length = 1, .kv_length = 1});
+  Operation op;
+  const auto hit = [&](std::int64_t tokens, std::int64_t held) {
+    op.dims = {.rows = kBatch * Extent{2} * Extent{held} / 8, .groups = held, .experts = 8, .chosen = 2};
+    return experts_hit(op, {.batch = tokens, .query_length = 1, .kv_length = 1});
   };
   for (const std::int64_t tokens : {4, 16, 64})
     CHECK(hit(tokens, 8) == Approx(8 * (1 - std::pow(0.75, static_cast<double>(tokens)))).epsilon(1e-12));
   // Half of the experts, with the rows of twice as many tokens' halves.
   CHECK(hit(16, 4) == Approx(4 * (1 - std::pow(0.75, 16.0))).epsilon(1e-12));
+  // Where each has places of its own, all are, however few the tokens.
+  op.has_capacity = true;
+  CHECK(hit(1, 8) == 8);
 }
 
 TEST_CASE("a window's pairs are those that counting finds") {
