@@ -39,8 +39,8 @@ std::vector<SingleOperation> operations_in_fp32() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
       // (N, K)
-      {256, 256},  {1024, 256}, {256, 1024},  {448, 448},  {768, 768},  {2304, 768},
-      {3072, 768}, {768, 3072}, {2048, 2048}, {8192, 256}, {32768, 768}};
+      {96, 96},   {288, 96},   {96, 288},   {256, 256},  {1024, 256},  {256, 1024}, {448, 448},
+      {768, 768}, {2304, 768}, {3072, 768}, {768, 3072}, {2048, 2048}, {8192, 256}, {32768, 768}};
   constexpr double kMostFlops = 3e10;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
     // 27: prompts and texts seldom have a multiple of a register tile's rows.
@@ -100,7 +100,8 @@ std::vector<SingleOperation> operations_in_bf16() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
       // (N, K)
-      {256, 256}, {1024, 256}, {256, 1024}, {768, 768}, {2304, 768}, {3072, 768}, {768, 3072}, {32768, 768}};
+      {96, 96},   {288, 96},   {96, 288},   {256, 256},  {1024, 256}, {256, 1024},
+      {768, 768}, {2304, 768}, {3072, 768}, {768, 3072}, {32768, 768}};
   constexpr double kMostFlops = 3e10;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
     for (const std::int64_t M : {1, 8, 256, 1024, 4096}) {

@@ -1,83 +1,25 @@
 #include "sim/cost/calibration.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
+#include "sim/cost/near_samples.h"
 #include "sim/quantile.h"
 
 namespace sim {
 namespace {
 
-// Where a kernel lies among others of its kind, in logarithms. What decides the efficiency of products and of
-// attention are their dimensions (a product of one row is another thing than one of a thousand rows with as
-// many bytes); of the kinds that stream through memory, the bytes.
-using Coordinates = std::array<double, 5>;
-
-Coordinates coordinates(const KernelSample& s) {
-  const auto log = [](std::int64_t n) { return n > 0 ? std::log(static_cast<double>(n)) : 0.0; };
-  // The rows of one product.
-  if (is_product(s.kind))
-    return {log(s.groups > 0 ? std::max(s.rows / s.groups, std::int64_t{1}) : s.rows), log(s.cols),
-            log(s.inner)};
-  if (is_attention(s.kind))
-    return {log(s.batch * s.kv_heads), log(s.heads) - log(s.kv_heads), log(s.query_length), log(s.kv_length),
-            log(s.head_dim)};
-  return {log(s.bytes.value)};
-}
-
-double squared_distance(const Coordinates& a, const Coordinates& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return sum;
-}
-
-struct Neighbour {
-  double squared_distance = 0;
-  double log_ratio = 0;
-  double coordinate = 0;  // the first
-};
-
-// Between the samples on both sides, along the one coordinate; beyond the outermost, that one's.
-double along_line(const std::vector<Neighbour>& samples, double x) {
-  const Neighbour* below = nullptr;
-  const Neighbour* above = nullptr;
-  for (const Neighbour& s : samples) {
-    if (s.coordinate <= x && (!below || s.coordinate > below->coordinate)) below = &s;
-    if (s.coordinate >= x && (!above || s.coordinate < above->coordinate)) above = &s;
-  }
-  if (!below) return above->log_ratio;
-  if (!above || above->coordinate == below->coordinate) return below->log_ratio;
-  const double t = (x - below->coordinate) / (above->coordinate - below->coordinate);
-  return below->log_ratio + t * (above->log_ratio - below->log_ratio);
-}
-
-// Mean of the nearest eight, weighted by inverse squared distance. On a CPU a sample is itself off by a
-// tenth, since others share the machine, so that the very nearest does not decide alone: at the square root
-// of kNoise it weighs half of what it would at no distance. A GPU is ours alone while it runs.
+// On a CPU a sample is itself off by a tenth, since others share the machine, so that the very nearest does
+// not decide alone: at the square root of kNoise it weighs half of what it would at no distance. A GPU is
+// ours alone while it runs.
 constexpr double kNoise = 0.3;  // squared; a factor of 1.7 in one dimension
 constexpr double kNoiseOfGpu = 0.01;
-double among_nearest(std::vector<Neighbour>& samples, double noise) {
-  constexpr std::size_t kNearest = 8;
-  const std::size_t n = std::min(kNearest, samples.size());
-  std::partial_sort(
-      samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(n), samples.end(),
-      [](const Neighbour& a, const Neighbour& b) { return a.squared_distance < b.squared_distance; });
-  double sum = 0, weights = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const double weight = 1 / (samples[i].squared_distance + noise);
-    sum += weight * samples[i].log_ratio;
-    weights += weight;
-  }
-  return sum / weights;
-}
 
 // Among the samples of that working set, and those to which it makes no difference.
 std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const KernelSample& shape, OpKind kind,
                                                 Bytes working_set, const KernelSample* without) {
-  const Coordinates here = coordinates(shape);
-  std::vector<Neighbour> others;
+  NearSamples others(shape, c.hardware.is_cpu ? kNoise : kNoiseOfGpu);
   double exact_sum = 0, exact_spread = 0;
   int exact = 0;
   for (const KernelSample& s : c.samples) {
@@ -85,21 +27,14 @@ std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const Kern
     if (s.working_set.value != 0 && s.working_set != working_set) continue;
     const double ideal = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes).value;
     const double log_ratio = std::log(s.median.value / ideal);
-    const Coordinates there = coordinates(s);
-    const double distance = squared_distance(here, there);
-    if (distance == 0) {
-      ++exact;
-      exact_sum += log_ratio;
-      exact_spread = std::max(exact_spread, s.spread);
-    }
-    others.push_back({distance, log_ratio, there[0]});
+    if (others.add(s, log_ratio) > 0) continue;
+    ++exact;
+    exact_sum += log_ratio;
+    exact_spread = std::max(exact_spread, s.spread);
   }
   if (exact > 0) return CalibratedRatio{std::exp(exact_sum / exact), kind == shape.kind, exact_spread};
   if (others.empty()) return std::nullopt;
-  const bool in_space = is_product(kind) || is_attention(kind);
-  const double noise = c.hardware.is_cpu ? kNoise : kNoiseOfGpu;
-  return CalibratedRatio{std::exp(in_space ? among_nearest(others, noise) : along_line(others, here[0])),
-                         false, 0};
+  return CalibratedRatio{std::exp(others.log_ratio()), false, 0};
 }
 
 // The measured working sets on both sides of one; the same twice beyond the outermost or where there is but

@@ -5,9 +5,10 @@
 #include <map>
 #include <utility>
 
+#include "sim/cost/near_samples.h"
+#include "sim/cost/priced_plan.h"
 #include "sim/cost/work.h"
 #include "sim/format.h"
-#include "sim/plan/memory.h"
 
 namespace sim {
 namespace {
@@ -16,12 +17,10 @@ std::string key_of(const KernelSample& sample) {
   return std::string(name(sample.kind)) + ", " + std::string(name(sample.dtype));
 }
 
-// How far apart two shapes of a kind are: by what they compute and by what they move.
-double distance(const KernelSample& a, const KernelSample& b) {
-  const auto apart = [](double x, double y) { return std::abs(std::log((x + 1) / (y + 1))); };
-  return apart(a.flops.value, b.flops.value) +
-         apart(static_cast<double>(a.bytes.value), static_cast<double>(b.bytes.value)) +
-         0.1 * apart(static_cast<double>(a.working_set.value), static_cast<double>(b.working_set.value));
+// As they are found for a price; of the same kernel timed twice, the nearer working set first.
+std::pair<double, double> distance(const KernelSample& a, const KernelSample& b) {
+  const auto log = [](Bytes set) { return std::log(static_cast<double>(set.value) + 1); };
+  return {squared_distance(a, b), std::abs(log(a.working_set) - log(b.working_set))};
 }
 
 // The published kernels that a shape's time may be read of, as gpu_price.cpp does.
@@ -152,8 +151,7 @@ std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::
   const Work work = work_of(plan, *op, action->variables);
   const bool timed_here = calibration && !calibration->samples.empty();
   PriceTrace trace;
-  trace.shape = kernel_shape(*op, action->variables, work,
-                             timed_here ? plan_memory(plan, 0, Addresses::none).live_peak : Bytes{},
+  trace.shape = kernel_shape(*op, action->variables, work, working_set_of(plan, calibration),
                              narrow_storage(plan, *op));
   const auto collective = info(op->kind).collective;
   if (!collective)

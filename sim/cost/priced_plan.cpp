@@ -44,19 +44,6 @@ bool accumulates(const Operation& op) {
   return std::ranges::any_of(op.operands, [](const Operand& o) { return o.access == Access::accumulate; });
 }
 
-// A step or a token comes back to the same weights after touching all that is live. Only samples that were
-// timed here ask for it; plans that run here have one program.
-// A generation's cache is filled as it goes on: on average half of the new tokens' places are touched.
-Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
-  if (!calibration || calibration->samples.empty()) return {};
-  const MemoryPlan memory = plan_memory(plan, 0, Addresses::none);
-  const Workload& workload = plan.scenario.workload;
-  if (workload.task != Task::generate) return memory.live_peak;
-  const std::int64_t places = workload.prompt_length + workload.max_new_tokens;
-  const Bytes cache = memory.at_peak[BufferClass::kv_cache];
-  return memory.live_peak - Bytes{cache.value / (2 * places) * workload.max_new_tokens};
-}
-
 // How long a block takes with operations one after the other, but for those that run beside the next one.
 Seconds run_in_turn(const std::vector<Operation>& operations, std::vector<PricedOperation>& priced,
                     Seconds Price::*time, Seconds PricedOperation::*start) {
@@ -101,6 +88,16 @@ class PricedBlocks {
 };
 
 }  // namespace
+
+Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
+  if (!calibration || calibration->samples.empty()) return {};
+  const MemoryPlan memory = plan_memory(plan, 0, Addresses::none);
+  const Workload& workload = plan.scenario.workload;
+  if (workload.task != Task::generate) return memory.live_peak;
+  const std::int64_t places = workload.prompt_length + workload.max_new_tokens;
+  const Bytes cache = memory.at_peak[BufferClass::kv_cache];
+  return memory.live_peak - Bytes{cache.value / (2 * places) * workload.max_new_tokens};
+}
 
 BlockPricer::BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
     : plan_(plan),

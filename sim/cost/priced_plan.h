@@ -87,6 +87,10 @@ struct PricedPlan {
     return blocks[block_of[program][action]];
   }
 };
+// What a step or a token of a plan touches before it comes back to the same weights: all that is live; of a
+// generation's cache, which is filled as it goes on, half of the places of new tokens, as in the mean. Of a
+// plan's first program. Zero where no sample was timed here: only those ask for it.
+Bytes working_set_of(const Plan& plan, const Calibration* calibration);
 PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
 
 // When the operations of a program begin. Refers to `priced`.

@@ -94,6 +94,20 @@ TEST_CASE("a product of one row is predicted from products of few rows, not from
   }
 }
 
+TEST_CASE("how a ratio goes with the rows is followed to the edge of what was measured, and not beyond") {
+  const auto law = [](std::int64_t m) { return 1.5 * std::pow(static_cast<double>(m), 0.3); };
+  Calibration c = calibrate([&](std::int64_t m, std::int64_t, std::int64_t) { return law(m); });
+  c.hardware.is_cpu = true;
+  const auto ratio = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return calibrated_ratio(c, kernel_shape(product(m, n, k), {}, product_work(m, n, k)))->ratio;
+  };
+  // In the mean of those around it, one of few rows would take a quarter or a third longer than it does.
+  for (const std::int64_t m : {1, 16, 1024}) CHECK(ratio(m, 2048, 2048) == Approx(law(m)).epsilon(0.01));
+  CHECK(ratio(1, 8192, 2048) == Approx(law(1)).epsilon(0.05));
+  CHECK(ratio(1, 50'000, 700) == Approx(law(1)).epsilon(0.05));
+  CHECK(ratio(65536, 1024, 1024) <= law(1024) * (1 + 1e-12));
+}
+
 TEST_CASE("a sample of a CPU that something disturbed does not decide alone of the shapes near it") {
   Calibration c = calibrate([](std::int64_t, std::int64_t, std::int64_t) { return 1.5; });
   c.hardware.is_cpu = true;
