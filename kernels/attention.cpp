@@ -1,7 +1,6 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -185,15 +184,21 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
 
 namespace {
 
-// What fp8 stands for.
-float from_e4m3(std::uint8_t bits) {
-  static const std::array<float, 256> values = [] {
-    std::array<float, 256> all{};
-    for (std::size_t i = 0; i < all.size(); ++i)
-      all[i] = cuda::to_float(cuda::e4m3{static_cast<std::uint8_t>(i)});
-    return all;
-  }();
-  return values[bits];
+// Rows (rows, D) of a cache in fp8 with a head's scale.
+KERNELS_MULTIVERSION void expand_e4m3(float* to, const cuda::e4m3* from, float scale, std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) to[i] = scale * cuda::to_float(from[i]);
+}
+
+// ... and of one in int8, whose rows end with the step that they are multiples of.
+KERNELS_MULTIVERSION void expand_codes(float* to, const std::int8_t* from, std::int64_t rows,
+                                       std::int64_t D) {
+  for (std::int64_t i = 0; i < rows; ++i, to += D, from += D + KvCache::kScaleBytes) {
+    float step = 0;
+    std::memcpy(&step, from + D, sizeof step);
+#pragma omp simd
+    for (std::int64_t d = 0; d < D; ++d) to[d] = step * static_cast<float>(from[d]);
+  }
 }
 
 // Keys or values of a head of a sequence in a cache.
@@ -218,9 +223,9 @@ class CachedTiles {
       const std::int64_t rows = std::min(count - done, cache_.run(first + done));
       float* const to = gathered + done * D_;
       if (cache_.is_fp8())
-        expand(to, static_cast<const std::uint8_t*>(data_) + row(first + done) * D_, rows * D_);
+        expand_e4m3(to, static_cast<const cuda::e4m3*>(data_) + row(first + done) * D_, scale_, rows * D_);
       else if (cache_.is_int8)
-        for (std::int64_t i = 0; i < rows; ++i) expand_codes(to + i * D_, codes(first + done + i));
+        expand_codes(to, codes(first + done), rows, D_);
       else if (cache_.is_bf16)
         widen(to, static_cast<const cuda::bf16*>(data_) + row(first + done) * D_, rows * D_);
       else
@@ -253,16 +258,8 @@ class CachedTiles {
     for (std::int64_t d = 0; d < D_; ++d) to[d] = static_cast<std::int8_t>(std::lrint(from[d] * steps));
     std::memcpy(to + D_, &step, sizeof step);
   }
-  void expand_codes(float* to, const std::int8_t* from) const {
-    float step = 0;
-    std::memcpy(&step, from + D_, sizeof step);
-    for (std::int64_t d = 0; d < D_; ++d) to[d] = step * static_cast<float>(from[d]);
-  }
   std::int64_t row(std::int64_t t) const { return cache_.row(b_, g_, t, G_); }
   const float* f32(std::int64_t t) const { return static_cast<const float*>(data_) + row(t) * D_; }
-  void expand(float* to, const std::uint8_t* from, std::int64_t count) const {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = scale_ * from_e4m3(from[i]);
-  }
 
   const KvCache& cache_;
   void* data_;
@@ -325,9 +322,17 @@ KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQu
                                                std::int64_t keys, std::int64_t D) {
   alignas(64) float scores[kMaxStreamedQueries][kKeyTile];
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  for (std::int64_t j = 0; j < keys; ++j)
+  // The next tile's follow, where they lie in the cache as they are: asked for row by row, since as many at
+  // once wait for each other.
+  const auto ask_for_next = [=](const float* row) {
+    constexpr std::int64_t kLine = 64 / sizeof(float);
+    for (std::int64_t d = 0; d < D; d += kLine) ask_for(row + kKeyTile * D + d);
+  };
+  for (std::int64_t j = 0; j < keys; ++j) {
+    ask_for_next(k + j * D);
     for (std::int64_t r = 0; r < queries.count; ++r)
       scores[r][j] = scale * dot(queries.rows[r], k + j * D, D);
+  }
   for (std::int64_t r = 0; r < queries.count; ++r) {
     const std::int64_t seen = std::clamp<std::int64_t>(queries.visible[r] - first, 0, keys);
     const std::int64_t begin = std::clamp<std::int64_t>(queries.first[r] - first, 0, seen);
@@ -356,6 +361,7 @@ KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQu
   }
   for (std::int64_t j = 0; j < keys; ++j) {
     const float* value = v + j * D;
+    ask_for_next(value);
     for (std::int64_t r = 0; r < queries.count; ++r) {
       const float weight = scores[r][j];
       float* row = to.out + r * D;

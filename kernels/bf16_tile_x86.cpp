@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/bf16_tile.h"
+#include "kernels/vectorize.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 // GCC takes the undefined operands of its own AVX-512 intrinsics for uninitialised variables (bug 105593).
@@ -65,6 +66,7 @@ KERNELS_BF16 void dots_of(float* products, const bf16* inp, const bf16* weight, 
     for (std::int64_t k = 0; k < K; k += kLanes) {
       const __mmask32 mask = mask_of(K - k);
       const __m512bh row = pairs_of(_mm512_maskz_loadu_epi16(mask, w + k));
+      ask_ahead(w + k);
       for (int m = 0; m < kRows; ++m)
         sums[m] = _mm512_dpbf16_ps(sums[m], row, pairs_of(_mm512_maskz_loadu_epi16(mask, inp + m * K + k)));
     }

@@ -17,9 +17,10 @@ KERNELS_INLINE float sum_lanes(const float* values) {
 }
 
 // products[m] = inp row m . weight, a row of it. Rows of a weight lie one behind the other: read in this
-// order they are one sequence, which the processor fetches ahead from memory at its full rate. Two cores of
-// an AMD EPYC read rows of 384 to 3,072 numbers at 47 to 63 GB/s so, and four rows side by side at 22 to 45,
-// whether they are asked for ahead or not.
+// order they are one sequence, which the processor fetches ahead from memory. Two cores of an AMD EPYC read
+// rows of 384 to 3,072 numbers at 47 to 63 GB/s so, and four rows side by side at 22 to 45. Two of an Intel
+// Emerald Rapids fetch too little ahead of themselves: asked for besides, the sequence comes 1.2 times as fast
+// for one row, and 1.4 to 1.6 times for 2 to 8.
 template <int M, int lanes>
 KERNELS_INLINE void dot_row(float (&products)[kMaxStreamedRows], const float* inp, const float* weight,
                             std::int64_t K) {
@@ -30,6 +31,7 @@ KERNELS_INLINE void dot_row(float (&products)[kMaxStreamedRows], const float* in
 #pragma GCC unroll 4
     for (int chain = 0; chain < kChains; ++chain) {
       const Vector<lanes> w = at<lanes>(weight + k + chain * lanes);
+      ask_ahead(weight + k + chain * lanes);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) sums[m][chain] += at<lanes>(inp + m * K + k + chain * lanes) * w;
     }

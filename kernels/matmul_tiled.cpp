@@ -46,7 +46,10 @@ KERNELS_INLINE void tile(const Product& p, std::int64_t m, std::int64_t n) {
   for (; k + lanes <= K; k += lanes) {
     Vector<lanes> w[columns];
 #pragma GCC unroll 4
-    for (int c = 0; c < columns; ++c) w[c] = at<lanes>(weight + c * K + k);
+    for (int c = 0; c < columns; ++c) {
+      w[c] = at<lanes>(weight + c * K + k);
+      if (m == 0) ask_for(weight + (columns + c) * K + k);  // the next tile's, which all rows wait for
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < rows; ++r) {
       const Vector<lanes> x = at<lanes>(inp + r * K + k);

@@ -98,6 +98,8 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
       for (int m = 0; m < kRows; ++m) first[m] = second[m] = _mm512_setzero_si512();
       for (int step = 0; step < 4; ++step) {
         __m512i here = _mm512_loadu_si512(codes + step * Step<kBits>::lines * 64), there;
+        for (int line = 0; line < Step<kBits>::lines; ++line)
+          ask_ahead(codes + (step * Step<kBits>::lines + line) * 64);
         if constexpr (kBits == 4) {
           there = _mm512_and_si512(_mm512_srli_epi16(here, 4), low);
           here = _mm512_and_si512(here, low);

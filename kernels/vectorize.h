@@ -2,6 +2,7 @@
 // functions that the compiler emits for several instruction sets; the loader picks the best one that the
 // processor has. So one binary runs anywhere and still uses AVX-512 where it is.
 #pragma once
+#include <cstddef>
 
 // KERNELS_MULTIVERSION marks such a function. What it calls must be KERNELS_INLINE to be compiled for the
 // same instruction set. A `#pragma omp parallel` must stay outside: the compiler moves its body into a
@@ -32,6 +33,19 @@ inline bool has_wide_vectors() {
 #else
   return false;
 #endif
+}
+
+// Asks for a cache line into the second cache. Nothing has to lie there.
+KERNELS_INLINE void ask_for(const void* line) {
+  __builtin_prefetch(line, 0, 2);
+}
+
+// Asks for what lies so far behind `at` as soon as `at` is read: of a weight that a few rows go through as
+// one sequence. The processor's own prefetching stops at the end of each page, and the more rows a product
+// has, the fewer loads of the weight the processor sees ahead.
+KERNELS_INLINE void ask_ahead(const void* at) {
+  constexpr std::size_t kAhead = 8192;  // bytes
+  ask_for(static_cast<const std::byte*>(at) + kAhead);
 }
 
 }  // namespace kernels::cpu

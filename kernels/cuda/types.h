@@ -166,9 +166,10 @@ struct e5m2 {
 CUDA_HOST_DEVICE float to_float(e4m3 x) {
   const std::uint32_t sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
   constexpr std::uint32_t kRebias = (127 - 7) << 23;
-  if (magnitude == 0x7fu) return float_of(sign | 0x7fc00000u);
-  return float_of(sign | (magnitude < 8 ? bits_of(static_cast<float>(magnitude) * 0x1p-9f)
-                                        : (magnitude << 20) + kRebias));
+  // Signed, and chosen among at the end: so a compiler makes vectors of it.
+  const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-9f;
+  const std::uint32_t number = magnitude < 8 ? bits_of(subnormal) : (magnitude << 20) + kRebias;
+  return float_of(sign | (magnitude == 0x7fu ? 0x7fc00000u : number));
 }
 CUDA_HOST_DEVICE float to_float(e5m2 x) {
   return to_float(f16{static_cast<std::uint16_t>(x.bits << 8)});
