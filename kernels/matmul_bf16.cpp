@@ -43,29 +43,48 @@ struct Epilogue {
   const bf16 *bias = nullptr, *added = nullptr;  // added (M, N), as the result lies; may be the result
 };
 
+KERNELS_INLINE void store(float& out, float x) {
+  out = x;
+}
+KERNELS_INLINE void store(bf16& out, float x) {
+  out = rounded(x);
+}
+
+// out = sums + bias + added, of which bias and added may be null.
+template <class Out>
+KERNELS_INLINE void finish_row(Out* out, const float* sums, const bf16* bias, const bf16* added,
+                               std::int64_t columns) {
+  if (bias && added) {
+#pragma omp simd
+    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n] + widened(bias[n]) + widened(added[n]));
+  } else if (bias || added) {
+    const bf16* const only = bias ? bias : added;
+#pragma omp simd
+    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n] + widened(only[n]));
+  } else {
+#pragma omp simd
+    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n]);
+  }
+}
+
 // Sums (rows, columns), `stride` apart, of the result from (row, column) on.
-KERNELS_MULTIVERSION void finish(const Epilogue& e, float* sums, std::int64_t stride, std::int64_t row,
+KERNELS_MULTIVERSION void finish(const Epilogue& e, const float* sums, std::int64_t stride, std::int64_t row,
                                  std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  const bf16* const bias = e.bias ? e.bias + column : nullptr;
   for (std::int64_t i = 0; i < rows; ++i, sums += stride) {
     const std::int64_t at = (row + i) * e.stride + column;
-    if (e.bias) {
-      const bf16* const bias = e.bias + column;
-#pragma omp simd
-      for (std::int64_t n = 0; n < columns; ++n) sums[n] += widened(bias[n]);
-    }
-    if (e.added) {
-      const bf16* const added = e.added + at;
-#pragma omp simd
-      for (std::int64_t n = 0; n < columns; ++n) sums[n] += widened(added[n]);
-    }
-    if (e.wide) {
-      std::copy_n(sums, columns, e.wide + at);
-      continue;
-    }
-    bf16* const out = e.narrow + at;
-#pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) out[n] = rounded(sums[n]);
+    const bf16* const added = e.added ? e.added + at : nullptr;
+    if (e.wide)
+      finish_row(e.wide + at, sums, bias, added, columns);
+    else
+      finish_row(e.narrow + at, sums, bias, added, columns);
   }
+}
+
+// Asks for what is added to a tile while its sums are formed.
+void ask_for_added(const Epilogue& e, std::int64_t row, std::int64_t column, std::int64_t rows) {
+  if (!e.added) return;
+  for (std::int64_t i = 0; i < rows; ++i) ask_for(e.added + (row + i) * e.stride + column);
 }
 
 // What one task computes of the result: the first factor's rows are packed once, for block after block of the
@@ -127,15 +146,17 @@ void product(Bf16Factor a, Bf16Factor b, const Epilogue& epilogue, std::int64_t 
         const std::int64_t pairs = pairs_of(kernels, length_at(k));
         const Bf16Pair* const of_k = panels_a + packed_rows * k / 2;
         pack_panels(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k), pairs);
-        for (std::int64_t j = 0; j < columns; j += kernels.columns)
-          for (std::int64_t i = 0; i < rows; i += kernels.rows) {
-            float* const of_tile = sums + i * stride + j;
-            kernels.tile(of_tile, stride, of_k + i * pairs, panels_b + j * pairs, pairs, k > 0);
-            // While its sums are in the first cache.
-            if (k + kernels.summed >= K)
-              finish(epilogue, of_tile, stride, row + i, column + j, std::min(kernels.rows, rows - i),
-                     std::min(kernels.columns, columns - j));
+        const bool is_last = k + kernels.summed >= K;
+        for (std::int64_t i = 0; i < rows; i += kernels.rows) {
+          float* const of_rows = sums + i * stride;
+          const std::int64_t count = std::min(kernels.rows, rows - i);
+          for (std::int64_t j = 0; j < columns; j += kernels.columns) {
+            if (is_last) ask_for_added(epilogue, row + i, column + j, count);
+            kernels.tile(of_rows + j, stride, of_k + i * pairs, panels_b + j * pairs, pairs, k > 0);
           }
+          // While their sums are in the first cache, and many columns at once: each row is another page.
+          if (is_last) finish(epilogue, of_rows, stride, row + i, column, count, columns);
+        }
       }
       if (kernels.end_tiles) kernels.end_tiles();
     }
