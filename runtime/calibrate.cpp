@@ -331,6 +331,29 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
   return load;
 }
 
+namespace {
+
+// All samples as at one pace, and the first ones, which were timed alone, as runs have them.
+void to_one_pace_and_as_in_runs(sim::Calibration& calibration, std::size_t alone,
+                                const std::vector<TimedSample>& in_runs, std::vector<Pace> paces) {
+  if (paces.empty()) return;
+  std::vector<sim::KernelSample>& samples = calibration.samples;
+  const std::size_t kept = samples.size();
+  for (const TimedSample& timed : in_runs) {
+    samples.push_back(timed.sample);
+    paces.push_back(timed.pace);
+  }
+  const Pace usual = set_to_one_pace(calibration, paces);
+  const std::vector<sim::KernelSample> known(samples.begin() + static_cast<std::ptrdiff_t>(kept),
+                                             samples.end());
+  samples.resize(kept);
+  const sim::Seconds longer = longer_in_runs(calibration, known);
+  for (std::size_t i = 0; i < alone; ++i) samples[i].median = samples[i].median + longer;
+  tell_pace_by(usual, calibration);
+}
+
+}  // namespace
+
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads, int ranks) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
   std::vector<SingleOperation> operations = within_limits(operations_in_fp32());
@@ -400,9 +423,11 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   measure_limits();
   if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";
-  sample_runs(calibrating_runs(hardware), {.threads = threads_used}, sampling, sink, stop, calibration);
+  const std::size_t alone = calibration.samples.size();
+  const std::vector<TimedSample> in_runs =
+      sample_runs(calibrating_runs(hardware), {.threads = threads_used}, sampling, sink, stop, calibration);
   if (stop.stop_requested()) return calibration;
-  set_to_one_pace(calibration, paces);
+  to_one_pace_and_as_in_runs(calibration, alone, in_runs, paces);
   sim::set_residuals(calibration);
   return calibration;
 }

@@ -71,8 +71,7 @@ Pace MachinePace::look(double Timing::*of_runs) {
   return pace;
 }
 
-void set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces) {
-  if (paces.empty()) return;
+Pace set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces) {
   const Pace usual = median(paces);
   const sim::Hardware& hardware = calibration.hardware;
   std::vector<sim::KernelSample>& samples = calibration.samples;
@@ -82,6 +81,11 @@ void set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& pac
     samples[i].median = samples[i].median *
                         (fast.time() / sim::slowed(fast, times_as_long(paces[i], usual), from_memory).time());
   }
+  return usual;
+}
+
+void tell_pace_by(const Pace& usual, sim::Calibration& calibration) {
+  std::vector<sim::KernelSample>& samples = calibration.samples;
   for (const std::size_t i : samples_of(probe_of_arithmetic(), samples))
     samples[i].median = {usual.arithmetic};
   const auto all = streams();

@@ -52,9 +52,12 @@ class MachinePace {
 // Memory that no cache of so many bytes holds, as far as this machine has it to spare.
 sim::Bytes uncached_size(sim::Bytes last_level_cache);
 
-// Samples that were timed at that pace each become what they would have been at the median pace, and the
-// samples of the operations that tell it that pace itself, with which later looks are compared.
-void set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces);
+// Samples that were timed at that pace each become what they would have been at the median pace, which is
+// returned. There is at least one.
+Pace set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces);
+// The samples of the operations that tell the pace become that pace itself, with which later looks are
+// compared.
+void tell_pace_by(const Pace& usual, sim::Calibration& calibration);
 
 // As calibrated; empty where the calibration lacks one of the operations.
 std::optional<Pace> calibrated_pace(const sim::Calibration& calibration);

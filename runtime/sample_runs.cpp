@@ -17,6 +17,7 @@
 #include "sim/cost/work.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/programs.h"
+#include "sim/quantile.h"
 #include "sim/scenario/preset.h"
 
 namespace runtime {
@@ -202,19 +203,38 @@ std::vector<sim::KernelSample> samples_of(const sim::Report& measured, sim::Byte
   return samples;
 }
 
-void sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice& device,
-                 const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
-                 sim::Calibration& calibration) {
+std::vector<TimedSample> sample_runs(const std::vector<sim::Scenario>& scenarios, const DeviceChoice& device,
+                                     const Sampling& sampling, const EventSink& sink,
+                                     const std::stop_token& stop, sim::Calibration& calibration) {
+  std::vector<TimedSample> of_known;
   std::set<What> known;
   for (const sim::KernelSample& sample : calibration.samples) known.insert(what(sample));
   RunSampler sampler(scenarios, device, sampling, sink, stop, calibration);
   for (const auto& of_run : sampler.run())
     for (const auto& [row, times] : of_run) {
       const TimedSample found = typical(times);
-      if (known.count(what(found.sample)) > 0) continue;
+      if (known.count(what(found.sample)) > 0) {
+        of_known.push_back(found);
+        continue;
+      }
       calibration.samples.push_back(found.sample);
       if (sampling.paces) sampling.paces->push_back(found.pace);
     }
+  return of_known;
+}
+
+sim::Seconds longer_in_runs(const sim::Calibration& calibration, std::span<const sim::KernelSample> in_runs) {
+  constexpr double kShort = 1.6e-4;  // seconds: of longer ones, other errors are larger
+  std::vector<double> longer;
+  for (const sim::KernelSample& in_run : in_runs) {
+    const auto found = sim::calibrated_ratio(calibration, in_run);
+    if (!found) continue;
+    const sim::Seconds alone = sim::roofline_time(calibration.hardware, calibration.launch, in_run.dtype,
+                                                  in_run.flops, in_run.bytes) *
+                               found->ratio;
+    if (alone.value < kShort) longer.push_back(in_run.median.value - alone.value);
+  }
+  return {longer.empty() ? 0.0 : std::max(0.0, sim::quantile(std::move(longer), 0.5))};
 }
 
 }  // namespace runtime

@@ -20,8 +20,8 @@
 
 namespace sim {
 
-// One kernel timed alone: kind and its dimensions with the variables bound. kernel_shape() fills everything
-// but the times; dimensions that a kind does not have are zero.
+// One kernel timed: kind and its dimensions with the variables bound. kernel_shape() fills everything but the
+// times, which are as runs have them on a CPU; dimensions that a kind does not have are zero.
 struct KernelSample {
   OpKind kind{};
   DType dtype{};

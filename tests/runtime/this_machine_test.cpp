@@ -526,6 +526,33 @@ TEST_CASE("What was timed at another pace of memory or arithmetic counts as if a
   check({usual, slow_clock, slow_clock, usual, usual}, {3, 1, 1, 3, 3});
 }
 
+TEST_CASE("How much longer short operations take in runs is told by the median, and long ones do not count") {
+  sim::Calibration known = calibration();
+  const auto shape = [](std::int64_t rows) {
+    const runtime::SingleOperation single = runtime::product(sim::OpKind::matmul, rows, 256, 256);
+    return sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
+  };
+  known.samples.push_back(shape(64));
+  known.samples.back().median = sim::us(50);
+  const auto in_run = [&](std::int64_t rows, double longer) {
+    sim::KernelSample sample = shape(rows);
+    const sim::Seconds ideal =
+        sim::roofline_time(known.hardware, known.launch, sample.dtype, sample.flops, sample.bytes);
+    const auto found = sim::calibrated_ratio(known, sample);
+    REQUIRE(found);
+    sample.median = {ideal.value * found->ratio + longer};
+    return sample;
+  };
+  const sim::KernelSample interrupted = in_run(1, 1e-3), as_alone = in_run(1, 0);
+  const sim::KernelSample longer = in_run(2, 7e-6), much_longer = in_run(3, 9e-6);
+  const sim::KernelSample whole_prompt = in_run(1 << 16, 1);
+  CHECK(runtime::longer_in_runs(known, std::vector{interrupted, longer, as_alone, whole_prompt}).value ==
+        Approx(7e-6));
+  CHECK(runtime::longer_in_runs(known, std::vector{longer, much_longer}).value == Approx(8e-6));
+  CHECK(runtime::longer_in_runs(known, {}).value == 0);
+  CHECK(runtime::longer_in_runs(known, std::vector{in_run(1, -1e-7)}).value == 0);
+}
+
 TEST_CASE("A machine that takes twice as long is predicted to take twice as long") {
   sim::Scenario scenario = tests::scenario_of(tests::small_gpt());
   scenario.workload.seq_len = 32;
