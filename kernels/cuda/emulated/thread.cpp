@@ -12,6 +12,10 @@
 #include <stdexcept>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #include "kernels/cuda/thread_emulated.h"
 
 namespace kernels::cuda {
@@ -84,11 +88,48 @@ struct NamedBarrier {
   std::int64_t rounds = 0;
 };
 
+#if defined(__SANITIZE_ADDRESS__)
+using Place = void* [5];
+#else
+using Place = jmp_buf;
+#endif
+
+// What AddressSanitizer is told of a stack; without it, nothing.
+class KnownStack {
+ public:
+  KnownStack() = default;
+  KnownStack(const std::byte* bottom, std::size_t size) : bottom_(bottom), size_(size) {}
+#if defined(__SANITIZE_ADDRESS__)
+  // From `own` to this; for good, where own's functions have all returned.
+  void switch_to(KnownStack& own, bool for_good) const {
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &own.frames_, bottom_, size_);
+  }
+  // On this, after a switch to it.
+  void arrive() {
+    __sanitizer_finish_switch_fiber(frames_, nullptr, nullptr);
+  }
+  // For the first time on another, after a switch from this.
+  void is_where_we_came_from() {
+    __sanitizer_finish_switch_fiber(nullptr, &bottom_, &size_);
+  }
+#else
+  void switch_to(KnownStack& /*own*/, bool /*for_good*/) const {}
+  void arrive() {}
+  void is_where_we_came_from() {}
+#endif
+
+ private:
+  const void* bottom_ = nullptr;
+  std::size_t size_ = 0;
+  void* frames_ = nullptr;  // of functions that have not returned, where they are kept beside the stack
+};
+
 struct Fiber {
   ucontext_t entry{};
-  jmp_buf resume{};
+  Place resume{};
   bool started = false;
   std::unique_ptr<std::byte[]> stack;
+  KnownStack stack_known;
   Thread thread{};
   Groups<Copy> copies;
   Groups<std::function<void()>> products;
@@ -132,7 +173,8 @@ class Block {
   std::vector<int> turns_;
   std::vector<BarrierCopy> copies_;
   std::array<NamedBarrier, 16> named_;
-  jmp_buf scheduler_{};
+  Place scheduler_{};
+  KnownStack scheduler_stack_;
   const std::function<void()>* body_ = nullptr;
   std::exception_ptr failure_;
   bool any_[2] = {};
@@ -144,6 +186,7 @@ thread_local Block block;
 thread_local Order turn_order = Order::ascending;
 
 void Block::enter() {
+  block.scheduler_stack_.is_where_we_came_from();
   try {
     (*block.body_)();
   } catch (...) {
@@ -153,26 +196,36 @@ void Block::enter() {
   block.yield();
 }
 
+// Under AddressSanitizer by the compiler's own jumps: the library's are taken for the end of all functions on
+// the stack, which costs two system calls each.
 #if defined(__SANITIZE_ADDRESS__)
-thread_local ucontext_t scheduler_context;
-// AddressSanitizer knows the stacks that swapcontext() enters.
-void Block::yield() {
-  swapcontext(&running().entry, &scheduler_context);
-}
-void Block::resume(Fiber& fiber) {
-  swapcontext(&scheduler_context, &fiber.entry);
-}
+#define EMULATION_SAVE(place) __builtin_setjmp(place)
+#define EMULATION_JUMP(place) __builtin_longjmp(place, 1)
+#define EMULATION_SWITCHES __attribute__((noinline, no_sanitize_address))
 #else
-void Block::yield() {
-  if (_setjmp(running().resume) == 0) _longjmp(scheduler_, 1);
+#define EMULATION_SAVE(place) _setjmp(place)
+#define EMULATION_JUMP(place) _longjmp(place, 1)
+#define EMULATION_SWITCHES
+#endif
+
+EMULATION_SWITCHES void Block::yield() {
+  Fiber& fiber = running();
+  if (EMULATION_SAVE(fiber.resume) == 0) {
+    scheduler_stack_.switch_to(fiber.stack_known, fiber.finished);
+    EMULATION_JUMP(scheduler_);
+  }
+  running().stack_known.arrive();
 }
-void Block::resume(Fiber& fiber) {
-  if (_setjmp(scheduler_) != 0) return;
-  if (fiber.started) _longjmp(fiber.resume, 1);
+EMULATION_SWITCHES void Block::resume(Fiber& fiber) {
+  if (EMULATION_SAVE(scheduler_) != 0) {
+    scheduler_stack_.arrive();
+    return;
+  }
+  fiber.stack_known.switch_to(scheduler_stack_, false);
+  if (fiber.started) EMULATION_JUMP(fiber.resume);
   fiber.started = true;
   setcontext(&fiber.entry);
 }
-#endif
 
 // All threads have reached the barriers, and all lanes of its warp the exchanges, that the fiber waits at.
 bool Block::may_run(const Fiber& fiber) {
@@ -201,6 +254,7 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
   while (fibers_.size() < static_cast<std::size_t>(threads)) {
     fibers_.push_back(std::make_unique<Fiber>());
     fibers_.back()->stack = std::make_unique<std::byte[]>(kStackBytes);
+    fibers_.back()->stack_known = {fibers_.back()->stack.get(), kStackBytes};
   }
   turns_.resize(static_cast<std::size_t>(threads));
   for (int t = 0; t < threads; ++t) {
