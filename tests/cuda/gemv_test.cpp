@@ -1,6 +1,9 @@
 // Products of few rows, with weights in bf16 and quantised by blocks.
 #include "kernels/cuda/gemv.h"
 
+#include <bit>
+#include <cmath>
+
 #include "tests/cuda/on_gpu.h"
 
 namespace cuda = kernels::cuda;
@@ -58,6 +61,17 @@ Quantised quantise(WeightFormat format, const std::vector<float>& weight, std::i
 }
 
 }  // namespace
+
+TEST_CASE("every e4m3 number is 2^8 times the fp16 that a GPU widens") {
+  for (int code = 0; code < 256; ++code) {
+    const cuda::e4m3 number{static_cast<std::uint8_t>(code)};
+    const float widened = cuda::to_float(cuda::as_f16(number)) * 0x1p8f, expected = cuda::to_float(number);
+    CAPTURE(code);
+    CHECK(std::isnan(widened) == std::isnan(expected));
+    if (!std::isnan(expected))
+      CHECK(std::bit_cast<std::uint32_t>(widened) == std::bit_cast<std::uint32_t>(expected));
+  }
+}
 
 TEST_CASE("e4m3 has the values that its standard lists") {
   CHECK(cuda::to_float(cuda::e4m3{0x00}) == 0);
