@@ -226,14 +226,9 @@ std::vector<TimedSample> sample_runs(const std::vector<sim::Scenario>& scenarios
 sim::Seconds longer_in_runs(const sim::Calibration& calibration, std::span<const sim::KernelSample> in_runs) {
   constexpr double kShort = 1.6e-4;  // seconds: of longer ones, other errors are larger
   std::vector<double> longer;
-  for (const sim::KernelSample& in_run : in_runs) {
-    const auto found = sim::calibrated_ratio(calibration, in_run);
-    if (!found) continue;
-    const sim::Seconds alone = sim::roofline_time(calibration.hardware, calibration.launch, in_run.dtype,
-                                                  in_run.flops, in_run.bytes) *
-                               found->ratio;
-    if (alone.value < kShort) longer.push_back(in_run.median.value - alone.value);
-  }
+  for (const sim::KernelSample& in_run : in_runs)
+    if (const auto alone = sim::calibrated_time(calibration, in_run); alone && alone->value < kShort)
+      longer.push_back(in_run.median.value - alone->value);
   return {longer.empty() ? 0.0 : std::max(0.0, sim::quantile(std::move(longer), 0.5))};
 }
 

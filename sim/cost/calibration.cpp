@@ -201,6 +201,14 @@ std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, 
              : std::nullopt;
 }
 
+std::optional<Seconds> calibrated_time(const Calibration& calibration, const KernelSample& shape,
+                                       const KernelSample* without) {
+  const auto found = calibrated_ratio(calibration, shape, without);
+  if (!found) return std::nullopt;
+  return roofline_time(calibration.hardware, calibration.launch, shape.dtype, shape.flops, shape.bytes) *
+         found->ratio;
+}
+
 std::map<std::pair<OpKind, DType>, std::vector<double>> leave_one_out_residuals(
     const Calibration& calibration) {
   std::map<std::pair<OpKind, DType>, std::vector<double>> residuals;

@@ -125,6 +125,9 @@ struct CalibratedRatio {
 // `without` leaves one sample out.
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without = nullptr);
+// The time that this ratio makes of the shape's roofline_time(). Empty where there is no ratio.
+std::optional<Seconds> calibrated_time(const Calibration& calibration, const KernelSample& shape,
+                                       const KernelSample* without = nullptr);
 
 // A collective by the samples of its kind among as many ranks: along the logarithms of size and time between
 // two sizes; smaller messages take what the smallest does, larger ones pass at the largest's rate. Empty

@@ -89,13 +89,9 @@ std::vector<FittedRows> published_fits(const std::string& hardware) {
 
 std::vector<HeldOut> held_out(const Calibration& calibration) {
   std::vector<HeldOut> all;
-  for (const KernelSample& sample : calibration.samples) {
-    const auto ratio = calibrated_ratio(calibration, sample, &sample);
-    if (!ratio) continue;
-    const Seconds ideal =
-        roofline_time(calibration.hardware, calibration.launch, sample.dtype, sample.flops, sample.bytes);
-    all.push_back({&sample, ideal * ratio->ratio});
-  }
+  for (const KernelSample& sample : calibration.samples)
+    if (const auto predicted = calibrated_time(calibration, sample, &sample))
+      all.push_back({&sample, *predicted});
   return all;
 }
 
