@@ -18,10 +18,10 @@ static_assert(kQueryTile == kKeyTile);
 
 using HeadRowsBf16 = HeadRows<const bf16>;
 
-Bf16Factor along_rows(HeadRowsBf16 rows) {
+PackedFactor<bf16> along_rows(HeadRowsBf16 rows) {
   return {rows.data, rows.stride, false};
 }
-Bf16Factor along_columns(HeadRowsBf16 rows) {
+PackedFactor<bf16> along_columns(HeadRowsBf16 rows) {
   return {rows.data, rows.stride, true};
 }
 
@@ -46,22 +46,25 @@ class TileProducts {
 
   // Summed over a head.
   void pack_first(Bf16Pair* to, HeadRowsBf16 rows, std::int64_t count) const {
-    pack_panels(kernels_.first, kernels_.rows, to, along_rows(rows), 0, count, 0, D_, pairs_of_head());
+    pack_panels<bf16>(kernels_.first, kernels_.rows, to, along_rows(rows), 0, count, 0, D_, pairs_of_head());
   }
   void pack_second(Bf16Pair* to, HeadRowsBf16 rows, std::int64_t count) const {
-    pack_panels(kernels_.second, kernels_.columns, to, along_rows(rows), 0, count, 0, D_, pairs_of_head());
+    pack_panels<bf16>(kernels_.second, kernels_.columns, to, along_rows(rows), 0, count, 0, D_,
+                      pairs_of_head());
   }
   // Summed over `count` rows, of which the head's columns are those of the result.
   void pack_columns(Bf16Pair* to, HeadRowsBf16 rows, std::int64_t count) const {
-    pack_panels(kernels_.second, kernels_.columns, to, along_columns(rows), 0, D_, 0, count, pairs_of_side());
+    pack_panels<bf16>(kernels_.second, kernels_.columns, to, along_columns(rows), 0, D_, 0, count,
+                      pairs_of_side());
   }
   // A tile (keys, queries): its keys, or its queries, are the rows of the result.
   void pack_keys(Bf16Pair* to, const bf16* tile, std::int64_t keys, std::int64_t queries) const {
-    pack_panels(kernels_.first, kernels_.rows, to, {tile, kSide, false}, 0, keys, 0, queries,
-                pairs_of_side());
+    pack_panels<bf16>(kernels_.first, kernels_.rows, to, {tile, kSide, false}, 0, keys, 0, queries,
+                      pairs_of_side());
   }
   void pack_queries(Bf16Pair* to, const bf16* tile, std::int64_t keys, std::int64_t queries) const {
-    pack_panels(kernels_.first, kernels_.rows, to, {tile, kSide, true}, 0, queries, 0, keys, pairs_of_side());
+    pack_panels<bf16>(kernels_.first, kernels_.rows, to, {tile, kSide, true}, 0, queries, 0, keys,
+                      pairs_of_side());
   }
 
   // A tile (rows, 64).

@@ -15,35 +15,39 @@ inline std::int64_t whole(std::int64_t count, std::int64_t of) {
 }
 
 // Pairs that `length` summed elements fill, as a tile takes them.
-inline std::int64_t pairs_of(const Bf16Kernels& kernels, std::int64_t length) {
+template <class T>
+std::int64_t pairs_of(const TileKernels<T>& kernels, std::int64_t length) {
   return whole((length + 1) / 2, kernels.whole_pairs);
 }
 
 // A factor of a product: its element (i, k), i a row or column of the result, k summed over, is at
 // data[i * stride + k], or with `transposed` at data[k * stride + i].
-struct Bf16Factor {
-  const cuda::bf16* data;
+template <class T>
+struct PackedFactor {
+  const T* data;
   std::int64_t stride;
   bool transposed = false;
 
   // From element (i, k) on.
-  Bf16Source from(std::int64_t i, std::int64_t k) const {
+  Source<T> from(std::int64_t i, std::int64_t k) const {
     return {data + (transposed ? k * stride + i : i * stride + k), stride};
   }
 };
 
 // Panel after panel of `width` rows or columns: `count` of the factor's from `first` on, of which `length`
-// elements from `k` on are summed. Each panel takes width * pairs. A transposed factor is read by some of its
-// rows at a time, across all panels: panel by panel, each row's few bytes would lie on another page.
-inline void pack_panels(const Bf16Kernels::Packs& packs, std::int64_t width, Bf16Pair* to, Bf16Factor factor,
-                        std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t length,
-                        std::int64_t pairs) {
+// elements from `k` on are summed. Each panel takes width * pairs, kParts times. A transposed factor is read
+// by some of its rows at a time, across all panels: panel by panel, each row's few bytes would lie on another
+// page.
+template <class T>
+void pack_panels(const typename TileKernels<T>::Packs& packs, std::int64_t width, Bf16Pair* to,
+                 PackedFactor<T> factor, std::int64_t first, std::int64_t count, std::int64_t k,
+                 std::int64_t length, std::int64_t pairs) {
   const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
   const std::int64_t together = factor.transposed ? kAmxSide : pairs;  // AMX's panels lie in parts of as many
   for (std::int64_t p = 0; p < pairs; p += together)
     for (std::int64_t i = 0; i < count; i += width)
-      pack_panel(to + i * pairs + p * width, factor.from(first + i, k + 2 * p), std::min(width, count - i),
-                 length - 2 * p, std::min(together, pairs - p));
+      pack_panel(to + kParts<T> * (i * pairs + p * width), factor.from(first + i, k + 2 * p),
+                 std::min(width, count - i), length - 2 * p, std::min(together, pairs - p));
 }
 
 // Memory that grows, from the beginning of a cache line on.

@@ -18,9 +18,9 @@ KERNELS_INLINE float second_of(Bf16Pair pair) {
   return std::bit_cast<float>(pair & 0xffff0000u);
 }
 
-// c (rows, columns) = or += sums over pairs of a_at(row, pair) times b (pairs, columns).
-template <class A>
-KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, const Bf16Pair* b,
+// c (rows, columns) = or += sums over pairs of a_at(row, pair) times b_at(pair) (columns).
+template <class A, class B>
+KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, const B& b_at,
                              std::int64_t pairs, bool add, std::int64_t rows, std::int64_t columns) {
   constexpr int kPart = 4, kLanes = 16;
   for (std::int64_t i = 0; i < rows; i += kPart)
@@ -30,7 +30,7 @@ KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, con
         for (int r = 0; r < kPart; ++r) {
           const Bf16Pair pair = a_at(i + r, p);
           const float first = first_of(pair), second = second_of(pair);
-          const Bf16Pair* const row = b + p * columns + j;
+          const Bf16Pair* const row = b_at(p) + j;
 #pragma omp simd
           for (int n = 0; n < kLanes; ++n)
             sums[r][n] += first * first_of(row[n]) + second * second_of(row[n]);
@@ -44,10 +44,21 @@ KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, con
     }
 }
 
+// Part `part` of an element.
+KERNELS_INLINE Bf16Pair part_of(bf16 x, int /*part*/) {
+  return x.bits;
+}
+KERNELS_INLINE Bf16Pair part_of(float x, int part) {
+  for (int before = 0; before < part; ++before) x -= widened(rounded(x));
+  return rounded(x).bits;
+}
+
 // Elements k and k + 1 of `length`, `step` apart; zero beyond.
-KERNELS_INLINE Bf16Pair pair_at(const bf16* from, std::int64_t step, std::int64_t k, std::int64_t length) {
-  Bf16Pair pair = k < length ? from[k * step].bits : 0u;
-  if (k + 1 < length) pair |= static_cast<Bf16Pair>(from[(k + 1) * step].bits) << 16;
+template <class T>
+KERNELS_INLINE Bf16Pair pair_at(const T* from, std::int64_t step, std::int64_t k, std::int64_t length,
+                                int part = 0) {
+  Bf16Pair pair = k < length ? part_of(from[k * step], part) : 0u;
+  if (k + 1 < length) pair |= part_of(from[(k + 1) * step], part) << 16;
   return pair;
 }
 
@@ -89,37 +100,68 @@ KERNELS_MULTIVERSION void interleave_columns(Bf16Pair* to, Bf16Source from, std:
 KERNELS_MULTIVERSION void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
                                std::int64_t pairs, bool add) {
   const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[p * kBf16Rows + i]; };
-  multiply(c, c_stride, a_at, b, pairs, add, kBf16Rows, kBf16Columns);
+  const auto b_at = [b](std::int64_t p) { return b + p * kBf16Columns; };
+  multiply(c, c_stride, a_at, b_at, pairs, add, kBf16Rows, kBf16Columns);
 }
 
-// AMX's: a panel of the first factor is (pairs / 16, rows, 16), each of whose (rows, 16) two tiles read; one
-// of the second is (pairs, columns).
-std::int64_t place_in_amx(std::int64_t i, std::int64_t p) {
-  return (p / kAmxSide * kAmxRows + i) * kAmxSide + p % kAmxSide;
+// AMX's panels go on in steps of 16 pairs, in each of them part after part: one of the first factor (rows,
+// 16), of which a tile reads 16 rows, one of the second (16, columns).
+template <class T>
+std::int64_t place_of_step(std::int64_t p, int part) {
+  static_assert(kAmxRows == kAmxColumns);
+  return (p / kAmxSide * kParts<T> + part) * kAmxSide * kAmxRows;
 }
-// Rows of the panel lie `row` apart, their elements `step`.
-void amx_panel(Bf16Pair* to, const bf16* from, std::int64_t row, std::int64_t step, std::int64_t count,
+template <class T>
+std::int64_t place_of_first(std::int64_t i, std::int64_t p, int part) {
+  return place_of_step<T>(p, part) + i * kAmxSide + p % kAmxSide;
+}
+template <class T>
+std::int64_t place_of_second(std::int64_t j, std::int64_t p, int part) {
+  return place_of_step<T>(p, part) + p % kAmxSide * kAmxColumns + j;
+}
+
+// The panel's rows or columns lie `apart`, their elements `step`.
+template <class T, auto place>
+void amx_panel(Bf16Pair* to, const T* from, std::int64_t apart, std::int64_t step, std::int64_t count,
                std::int64_t length, std::int64_t pairs) {
   for (std::int64_t i = 0; i < kAmxRows; ++i)
     for (std::int64_t p = 0; p < pairs; ++p)
-      to[place_in_amx(i, p)] = i < count ? pair_at(from + i * row, step, 2 * p, length) : 0u;
+      for (int part = 0; part < kParts<T>; ++part)
+        to[place(i, p, part)] = i < count ? pair_at(from + i * apart, step, 2 * p, length, part) : 0u;
 }
-void amx_from_rows(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+template <class T, auto place>
+void amx_from_rows(Bf16Pair* to, Source<T> from, std::int64_t count, std::int64_t length,
                    std::int64_t pairs) {
-  amx_panel(to, from.data, from.stride, 1, count, length, pairs);
+  amx_panel<T, place>(to, from.data, from.stride, 1, count, length, pairs);
 }
-void amx_from_columns(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+template <class T, auto place>
+void amx_from_columns(Bf16Pair* to, Source<T> from, std::int64_t count, std::int64_t length,
                       std::int64_t pairs) {
-  amx_panel(to, from.data, 1, from.stride, count, length, pairs);
+  amx_panel<T, place>(to, from.data, 1, from.stride, count, length, pairs);
 }
-void amx_interleave(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
-                    std::int64_t pairs) {
-  interleave(to, from, kAmxColumns, count, length, pairs);
-}
+
+template <class T>
 void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs,
               bool add) {
-  const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[place_in_amx(i, p)]; };
-  multiply(c, c_stride, a_at, b, pairs, add, kAmxRows, kAmxColumns);
+  for (int first = 0; first < kParts<T>; ++first)
+    for (int second = 0; first + second < kParts<T>; ++second) {
+      const auto a_at = [=](std::int64_t i, std::int64_t p) { return a[place_of_first<T>(i, p, first)]; };
+      const auto b_at = [=](std::int64_t p) { return b + place_of_second<T>(0, p, second); };
+      multiply(c, c_stride, a_at, b_at, pairs, add || first + second > 0, kAmxRows, kAmxColumns);
+    }
+}
+
+template <class T>
+constexpr TileKernels<T> amx_steps() {
+  return {.rows = kAmxRows,
+          .columns = kAmxColumns,
+          .whole_pairs = kAmxSide,
+          .most_rows = 512,
+          .most_columns = 8 * kAmxColumns,
+          .summed = 256,
+          .first = {amx_from_rows<T, place_of_first<T>>, amx_from_columns<T, place_of_first<T>>},
+          .second = {amx_from_rows<T, place_of_second<T>>, amx_from_columns<T, place_of_second<T>>},
+          .tile = amx_tile<T>};
 }
 
 KERNELS_MULTIVERSION void dots(float* products, const bf16* inp, const bf16* weight, std::int64_t rows,
@@ -143,32 +185,27 @@ KERNELS_MULTIVERSION void dots(float* products, const bf16* inp, const bf16* wei
 }  // namespace
 
 const Bf16Kernels& plain_bf16_kernels() {
-  static constexpr Bf16Kernels kKernels{.rows = kBf16Rows,
-                                        .columns = kBf16Columns,
-                                        .whole_pairs = 1,
-                                        .most_rows = 256,
-                                        .most_columns = 5 * kBf16Columns,
-                                        .summed = 256,
-                                        .first = {turn<kBf16Rows>, interleave_rows},
-                                        .second = {turn<kBf16Columns>, interleave_columns},
-                                        .tile = tile,
-                                        .dots = dots,
-                                        .narrow = narrow};
+  static constexpr Bf16Kernels kKernels{{.rows = kBf16Rows,
+                                         .columns = kBf16Columns,
+                                         .whole_pairs = 1,
+                                         .most_rows = 256,
+                                         .most_columns = 5 * kBf16Columns,
+                                         .summed = 256,
+                                         .first = {turn<kBf16Rows>, interleave_rows},
+                                         .second = {turn<kBf16Columns>, interleave_columns},
+                                         .tile = tile},
+                                        dots,
+                                        narrow};
   return kKernels;
 }
 
 const Bf16Kernels& emulated_amx_bf16_kernels() {
-  static constexpr Bf16Kernels kKernels{.rows = kAmxRows,
-                                        .columns = kAmxColumns,
-                                        .whole_pairs = kAmxSide,
-                                        .most_rows = 512,
-                                        .most_columns = 8 * kAmxColumns,
-                                        .summed = 256,
-                                        .first = {amx_from_rows, amx_from_columns},
-                                        .second = {turn<kAmxColumns>, amx_interleave},
-                                        .tile = amx_tile,
-                                        .dots = dots,
-                                        .narrow = narrow};
+  static constexpr Bf16Kernels kKernels{amx_steps<bf16>(), dots, narrow};
+  return kKernels;
+}
+
+const TileKernels<float>& emulated_amx_split_kernels() {
+  static constexpr TileKernels<float> kKernels = amx_steps<float>();
   return kKernels;
 }
 

@@ -1,4 +1,5 @@
-// The innermost parts of bf16 products (matmul_bf16.h): tiles in registers, and what they read.
+// The innermost parts of bf16 products (matmul_bf16.h), and of fp32 products that are formed by them
+// (matmul_split.h): tiles in registers, and what they read.
 #pragma once
 #include <cstdint>
 
@@ -14,14 +15,25 @@ inline constexpr std::int64_t kAmxSide = 16, kAmxRows = 2 * kAmxSide, kAmxColumn
 using Bf16Pair = std::uint32_t;
 
 // A matrix in memory, whose rows or columns are packed.
-struct Bf16Source {
-  const cuda::bf16* data;
+template <class T>
+struct Source {
+  const T* data;
   std::int64_t stride;  // from row to row
 };
+using Bf16Source = Source<cuda::bf16>;
 
-// One way to form products on this processor. How factors lie once they are packed is its own affair: a panel
-// of the first holds a tile's rows, one of the second a tile's columns, both the same pairs.
-struct Bf16Kernels {
+// How many bf16 numbers an element is packed as: an fp32 number is the sum of three, each of which is what
+// the ones before leave, rounded to nearest. Their 24 bits are all that it has.
+template <class T>
+inline constexpr int kParts = 1;
+template <>
+inline constexpr int kParts<float> = 3;
+
+// One way to form products of T on this processor. How factors lie once they are packed is its own affair: a
+// panel of the first holds a tile's rows, one of the second a tile's columns, both the same pairs, kParts
+// times.
+template <class T>
+struct TileKernels {
   // Of a tile. Its pairs are a multiple of whole_pairs: zeros fill them up.
   std::int64_t rows, columns, whole_pairs;
   // So many rows and columns of sums, and so many elements that are summed of those columns, lie in the
@@ -30,23 +42,27 @@ struct Bf16Kernels {
 
   // A panel from `count` rows of `length` elements, or from as many columns. Zero beyond. Panels begin at
   // multiples of 64 bytes.
-  using Pack = void (*)(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+  using Pack = void (*)(Bf16Pair* to, Source<T> from, std::int64_t count, std::int64_t length,
                         std::int64_t pairs);
   struct Packs {
     Pack from_rows, from_columns;
   } first, second;
   // c (rows, columns), stride c_stride, = a panel of the first times one of the second; with add, += instead.
+  // Factors in parts are multiplied part by part, but for products that are less than fp32's rounding.
   void (*tile)(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs,
                bool add);
   // Around the calls of tile() of one thread, where that needs its registers prepared; null where it does
   // not.
   void (*begin_tiles)() = nullptr;
   void (*end_tiles)() = nullptr;
+};
+
+struct Bf16Kernels : TileKernels<cuda::bf16> {
   // products[m * 4 + n] = inp row m . weight row n, of `rows` <= 8 rows of K and `count` <= 4 weight rows.
   void (*dots)(float* products, const cuda::bf16* inp, const cuda::bf16* weight, std::int64_t rows,
-               std::int64_t count, std::int64_t K);
+               std::int64_t count, std::int64_t K) = nullptr;
   // To nearest, ties to even; what is below 2^-126 may become zero.
-  void (*narrow)(cuda::bf16* to, const float* from, std::int64_t count);
+  void (*narrow)(cuda::bf16* to, const float* from, std::int64_t count) = nullptr;
 };
 
 // Those that products are formed by: use_bf16_products() of matmul_bf16.h.
@@ -61,5 +77,9 @@ const Bf16Kernels* avx512_bf16_kernels();
 const Bf16Kernels* amx_bf16_kernels();
 // The same steps without the instructions, for tests of how blocks are cut and packed for them.
 const Bf16Kernels& emulated_amx_bf16_kernels();
+
+// Products of fp32 by tiles of AMX, in parts: matmul_split.h. Null, and emulated, as above.
+const TileKernels<float>* amx_split_kernels();
+const TileKernels<float>& emulated_amx_split_kernels();
 
 }  // namespace kernels::cpu

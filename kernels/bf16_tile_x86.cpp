@@ -171,6 +171,7 @@ KERNELS_BF16 void interleave(Bf16Pair* to, Bf16Source from, std::int64_t count, 
 
 // AMX's panels: emulated_amx_bf16_kernels().
 constexpr std::int64_t kSide = kAmxSide, kTilePairs = kSide * kAmxRows;
+static_assert(kAmxRows == kAmxColumns);  // steps of both factors' panels are equally large
 
 KERNELS_BF16 void amx_from_rows(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
                                 std::int64_t pairs) {
@@ -197,9 +198,112 @@ KERNELS_BF16 void amx_from_columns(Bf16Pair* to, Bf16Source from, std::int64_t c
     }
 }
 
+// 16 fp32 numbers that are split: take() has the next part in the upper half of each lane, and leaves the
+// rest.
+class Split {
+ public:
+  KERNELS_BF16 explicit Split(__m512i numbers) : rest_(_mm512_castsi512_ps(numbers)) {}
+  KERNELS_BF16 __m512i take() {
+    const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    const __m512i part = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(rest_), half), upper);
+    rest_ = _mm512_sub_ps(rest_, _mm512_castsi512_ps(part));
+    return part;
+  }
+
+ private:
+  __m512 rest_;
+};
+
+// Each part of pairs, whose first and second elements are in two registers, `apart` in memory.
+KERNELS_BF16 inline void store_pairs(Bf16Pair* to, std::int64_t apart, __m512i first, __m512i second) {
+  Split firsts(first), seconds(second);
+#pragma GCC unroll 3
+  for (int part = 0; part < kParts<float>; ++part, to += apart)
+    _mm512_storeu_si512(to, _mm512_or_si512(_mm512_srli_epi32(firsts.take(), 16), seconds.take()));
+}
+// The same of 32 elements in a row, which are pairs of neighbours.
+KERNELS_BF16 inline void store_neighbours(Bf16Pair* to, std::int64_t apart, __m512i low, __m512i high) {
+  alignas(64) static constexpr std::int16_t kUpperHalves[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                                23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                                45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  const __m512i upper_halves = _mm512_load_si512(kUpperHalves);
+  Split lows(low), highs(high);
+#pragma GCC unroll 3
+  for (int part = 0; part < kParts<float>; ++part, to += apart)
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(lows.take(), upper_halves, highs.take()));
+}
+
+// 16 elements of a row of `length` from element k on.
+KERNELS_BF16 inline __m512i elements(const float* row, std::int64_t k, std::int64_t length) {
+  return _mm512_maskz_loadu_epi32(
+      static_cast<__mmask16>(mask_of(std::clamp<std::int64_t>(length - k, 0, 16))), row + k);
+}
+
+// A step of a panel: 16 pairs, part after part.
+constexpr std::int64_t kSplitStep = kParts<float> * kTilePairs;
+
+KERNELS_BF16 void split_from_rows(Bf16Pair* to, Source<float> from, std::int64_t count, std::int64_t length,
+                                  std::int64_t pairs) {
+  for (std::int64_t i = 0; i < kAmxRows; ++i) {
+    const float* const row = from.data + i * from.stride;
+    for (std::int64_t p = 0; p < pairs; p += kSide) {
+      const std::int64_t there = i < count ? length : 0;
+      store_neighbours(to + p / kSide * kSplitStep + i * kSide, kTilePairs, elements(row, 2 * p, there),
+                       elements(row, 2 * p + 16, there));
+    }
+  }
+}
+
+KERNELS_BF16 void split_from_columns(Bf16Pair* to, Source<float> from, std::int64_t count,
+                                     std::int64_t length, std::int64_t pairs) {
+  for (std::int64_t p = 0; p < pairs; p += kSide, to += kSplitStep)
+    for (std::int64_t i = 0; i < kAmxRows; i += kSide) {
+      const std::int64_t columns = std::min(kSide, count - i);
+      __m512i r[2][16];
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 16
+        for (int q = 0; q < 16; ++q) {
+          const std::int64_t k = 2 * p + 16 * half + q;
+          r[half][q] = elements(from.data + k * from.stride + i, 0, k < length ? columns : 0);
+        }
+        exchange(r[half]);
+      }
+      for (int q = 0; q < 16; ++q) store_neighbours(to + (i + q) * kSide, kTilePairs, r[0][q], r[1][q]);
+    }
+}
+
+KERNELS_BF16 void split_turned(Bf16Pair* to, Source<float> from, std::int64_t count, std::int64_t length,
+                               std::int64_t pairs) {
+  for (std::int64_t p = 0; p < pairs; p += kSide, to += kSplitStep)
+    for (std::int64_t j = 0; j < kAmxColumns; j += kSide)
+      for (int half = 0; half < 2; ++half) {
+        __m512i r[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i)
+          r[i] = elements(from.data + (j + i) * from.stride, 2 * p + 16 * half, j + i < count ? length : 0);
+        exchange(r);
+        for (int q = 0; q < 16; q += 2)
+          store_pairs(to + (8 * half + q / 2) * kAmxColumns + j, kTilePairs, r[q], r[q + 1]);
+      }
+}
+
+KERNELS_BF16 void split_interleaved(Bf16Pair* to, Source<float> from, std::int64_t count, std::int64_t length,
+                                    std::int64_t pairs) {
+  for (std::int64_t p = 0; p < pairs; ++p)
+    for (std::int64_t j = 0; j < kAmxColumns; j += kSide) {
+      const std::int64_t columns = std::min(kSide, count - j), k = 2 * p;
+      const float* const row = from.data + k * from.stride + j;
+      store_pairs(to + p / kSide * kSplitStep + p % kSide * kAmxColumns + j, kTilePairs,
+                  elements(row, 0, k < length ? columns : 0),
+                  elements(row + from.stride, 0, k + 1 < length ? columns : 0));
+    }
+}
+
 // Called by Bf16Kernels' pointers alone: GCC takes its intrinsics of AMX to touch no memory, and would move
 // loads and stores of a caller that it saw them in.
 #define KERNELS_AMX __attribute__((target("amx-tile,amx-bf16")))
+#define KERNELS_AMX_INLINE KERNELS_AMX __attribute__((always_inline)) inline
 
 // Two by two tiles of 16 rows of 64 bytes for sums, two for either factor. Static: GCC takes the instruction
 // to read its first bytes alone, and would not write the others.
@@ -219,10 +323,14 @@ KERNELS_AMX void end_amx() {
   _tile_release();
 }
 
-KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
-                          std::int64_t pairs, bool add) {
-  float* const below = c + kSide * c_stride;
-  const auto c_bytes = c_stride * 4, a_bytes = kSide * 4, b_bytes = kAmxColumns * 4;
+// Asks the first cache for a quarter of what a tile's next products take of a panel.
+KERNELS_INLINE void ask_for_quarter(const Bf16Pair* step, int quarter) {
+  for (int line = 0; line < 8; ++line) ask_first_cache_for(step + (8 * quarter + line) * kSide);
+}
+
+KERNELS_AMX_INLINE void begin_sums(const float* c, std::int64_t c_stride, bool add) {
+  const float* const below = c + kSide * c_stride;
+  const auto c_bytes = c_stride * 4;
   if (add) {
     _tile_loadd(0, c, c_bytes);
     _tile_loadd(1, c + kSide, c_bytes);
@@ -234,20 +342,133 @@ KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, co
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (std::int64_t p = 0; p < pairs; p += kSide, a += kTilePairs, b += kSide * kAmxColumns) {
-    _tile_loadd(6, b, b_bytes);
-    _tile_loadd(4, a, a_bytes);
-    _tile_loadd(7, b + kSide, b_bytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, a + kSide * kSide, a_bytes);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
+}
+KERNELS_AMX_INLINE void store_sums(float* c, std::int64_t c_stride) {
+  float* const below = c + kSide * c_stride;
+  const auto c_bytes = c_stride * 4;
   _tile_stored(0, c, c_bytes);
   _tile_stored(1, c + kSide, c_bytes);
   _tile_stored(2, below, c_bytes);
   _tile_stored(3, below + kSide, c_bytes);
+}
+
+// Registers 4 and 5 hold the first factor's upper and lower 16 rows, 6 and 7 the second's left and right
+// columns. Each is loaded again as soon as its last product is under way, and panels are asked for a step
+// ahead: they come from the second cache. Where another program uses the other half of a core, tiles wait for
+// all that they load, and this takes half of the time.
+constexpr auto kFirstBytes = kSide * 4, kSecondBytes = kAmxColumns * 4;
+KERNELS_AMX_INLINE void load_upper(const Bf16Pair* a) {
+  _tile_loadd(4, a, kFirstBytes);
+}
+KERNELS_AMX_INLINE void load_lower(const Bf16Pair* a) {
+  _tile_loadd(5, a + kSide * kSide, kFirstBytes);
+}
+KERNELS_AMX_INLINE void load_left(const Bf16Pair* b) {
+  _tile_loadd(6, b, kSecondBytes);
+}
+KERNELS_AMX_INLINE void load_right(const Bf16Pair* b) {
+  _tile_loadd(7, b + kSide, kSecondBytes);
+}
+KERNELS_AMX_INLINE void multiply_upper_left() {
+  _tile_dpbf16ps(0, 4, 6);
+}
+KERNELS_AMX_INLINE void multiply_upper_right() {
+  _tile_dpbf16ps(1, 4, 7);
+}
+KERNELS_AMX_INLINE void multiply_lower_left() {
+  _tile_dpbf16ps(2, 5, 6);
+}
+KERNELS_AMX_INLINE void multiply_lower_right() {
+  _tile_dpbf16ps(3, 5, 7);
+}
+
+// The four products of what the registers hold, then other rows or columns in their place; `coming`, what is
+// multiplied a step later, is asked for meanwhile.
+KERNELS_AMX_INLINE void multiply_and_load_rows(const Bf16Pair* a, const Bf16Pair* coming) {
+  multiply_upper_left();
+  ask_for_quarter(coming, 0);
+  multiply_upper_right();
+  ask_for_quarter(coming, 1);
+  load_upper(a);
+  multiply_lower_left();
+  ask_for_quarter(coming, 2);
+  multiply_lower_right();
+  ask_for_quarter(coming, 3);
+  load_lower(a);
+}
+KERNELS_AMX_INLINE void multiply_and_load_columns(const Bf16Pair* b, const Bf16Pair* coming) {
+  multiply_upper_left();
+  ask_for_quarter(coming, 0);
+  multiply_lower_left();
+  ask_for_quarter(coming, 1);
+  load_left(b);
+  multiply_upper_right();
+  ask_for_quarter(coming, 2);
+  multiply_lower_right();
+  ask_for_quarter(coming, 3);
+  load_right(b);
+}
+KERNELS_AMX_INLINE void multiply_and_load_both(const Bf16Pair* a, const Bf16Pair* b, const Bf16Pair* coming) {
+  multiply_upper_left();
+  ask_for_quarter(coming, 0);
+  multiply_upper_right();
+  ask_for_quarter(coming, 1);
+  load_upper(a);
+  multiply_lower_left();
+  ask_for_quarter(coming, 2);
+  load_left(b);
+  multiply_lower_right();
+  ask_for_quarter(coming, 3);
+  load_right(b);
+  load_lower(a);
+}
+KERNELS_AMX_INLINE void multiply_last() {
+  multiply_upper_left();
+  multiply_upper_right();
+  multiply_lower_left();
+  multiply_lower_right();
+}
+
+KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+                          std::int64_t pairs, bool add) {
+  begin_sums(c, c_stride, add);
+  load_upper(a);
+  load_left(b);
+  load_right(b);
+  load_lower(a);
+  for (std::int64_t p = kSide; p < pairs; p += kSide) {
+    a += kTilePairs;
+    b += kTilePairs;
+    multiply_and_load_both(a, b, b + kTilePairs);
+  }
+  multiply_last();
+  store_sums(c, c_stride);
+}
+
+// Parts are named high, middle and low. Middle times low and low times low would be less than fp32's
+// rounding.
+KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+                                std::int64_t pairs, bool add) {
+  constexpr std::int64_t kMiddle = kTilePairs, kLow = 2 * kTilePairs, kStep = kParts<float> * kTilePairs;
+  begin_sums(c, c_stride, add);
+  load_upper(a + kLow);
+  load_left(b);
+  load_right(b);
+  load_lower(a + kLow);
+  for (std::int64_t p = kSide;; p += kSide) {
+    const Bf16Pair *const next_a = a + kStep, *const next_b = b + kStep;
+    multiply_and_load_rows(a + kMiddle, next_a + kLow);     // low times high
+    multiply_and_load_columns(b + kMiddle, next_b);         // middle times high
+    multiply_and_load_rows(a, next_a + kMiddle);            // middle times middle
+    multiply_and_load_columns(b + kLow, next_b + kMiddle);  // high times middle
+    multiply_and_load_columns(b, next_a);                   // high times low
+    if (p >= pairs) break;
+    multiply_and_load_both(next_a + kLow, next_b, next_b + kLow);  // high times high
+    a = next_a;
+    b = next_b;
+  }
+  multiply_last();  // high times high
+  store_sums(c, c_stride);
 }
 
 bool has_avx512_bf16() {
@@ -264,6 +485,18 @@ bool may_use_amx() {
 #else
   return false;
 #endif
+}
+
+bool has_amx() {
+  static const bool there = has_avx512_bf16() && may_use_amx();
+  return there;
+}
+
+template <class T>
+void use_amx(TileKernels<T>& kernels, decltype(amx_tile)* tile) {
+  kernels.tile = tile;
+  kernels.begin_tiles = begin_amx;
+  kernels.end_tiles = end_amx;
 }
 
 }  // namespace
@@ -285,17 +518,25 @@ const Bf16Kernels* avx512_bf16_kernels() {
 const Bf16Kernels* amx_bf16_kernels() {
   static const Bf16Kernels kernels = [] {
     Bf16Kernels of = emulated_amx_bf16_kernels();
-    of.tile = amx_tile;
-    of.begin_tiles = begin_amx;
-    of.end_tiles = end_amx;
+    use_amx(of, amx_tile);
     of.first = {amx_from_rows, amx_from_columns};
     of.second = {turn<kAmxColumns>, interleave<kAmxColumns>};
     of.dots = dots;
     of.narrow = narrow_pairs;
     return of;
   }();
-  static const bool there = has_avx512_bf16() && may_use_amx();
-  return there ? &kernels : nullptr;
+  return has_amx() ? &kernels : nullptr;
+}
+
+const TileKernels<float>* amx_split_kernels() {
+  static const TileKernels<float> kernels = [] {
+    TileKernels<float> of = emulated_amx_split_kernels();
+    use_amx(of, amx_split_tile);
+    of.first = {split_from_rows, split_from_columns};
+    of.second = {split_turned, split_interleaved};
+    return of;
+  }();
+  return has_amx() ? &kernels : nullptr;
 }
 
 }  // namespace kernels::cpu
@@ -308,6 +549,9 @@ const Bf16Kernels* avx512_bf16_kernels() {
   return nullptr;
 }
 const Bf16Kernels* amx_bf16_kernels() {
+  return nullptr;
+}
+const TileKernels<float>* amx_split_kernels() {
   return nullptr;
 }
 

@@ -22,6 +22,17 @@ KERNELS_INLINE bf16 rounded(float x) {
   return {static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest)};
 }
 
+// The same where values may be fp32 already.
+KERNELS_INLINE float widened(float x) {
+  return x;
+}
+KERNELS_INLINE void store(float& out, float x) {
+  out = x;
+}
+KERNELS_INLINE void store(bf16& out, float x) {
+  out = rounded(x);
+}
+
 void widen(float* to, const bf16* from, std::int64_t count);
 // As rounded().
 void narrow(bf16* to, const float* from, std::int64_t count);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/bf16_panels.h"
 #include "kernels/bf16_values.h"
+#include "kernels/packed_product.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 
@@ -35,41 +35,21 @@ const Bf16Kernels*& chosen() {
 // Up to this many rows, a product is bound by reading its weight once (kernels/matmul.cpp).
 constexpr std::int64_t kMaxStreamedRows = 8;
 
-// What becomes of the sums (rows, columns) of the result's block that begins at (row, column).
+// What becomes of sums: packed_product().
 struct Epilogue {
   bf16* narrow = nullptr;
   float* wide = nullptr;
   std::int64_t stride = 0;
   const bf16 *bias = nullptr, *added = nullptr;  // added (M, N), as the result lies; may be the result
+
+  void finish(const float* sums, std::int64_t from, std::int64_t row, std::int64_t column, std::int64_t rows,
+              std::int64_t columns) const;
+  void ask_for_added(std::int64_t row, std::int64_t column, std::int64_t rows) const;
 };
 
-KERNELS_INLINE void store(float& out, float x) {
-  out = x;
-}
-KERNELS_INLINE void store(bf16& out, float x) {
-  out = rounded(x);
-}
-
-// out = sums + bias + added, of which bias and added may be null.
-template <class Out>
-KERNELS_INLINE void finish_row(Out* out, const float* sums, const bf16* bias, const bf16* added,
-                               std::int64_t columns) {
-  if (bias && added) {
-#pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n] + widened(bias[n]) + widened(added[n]));
-  } else if (bias || added) {
-    const bf16* const only = bias ? bias : added;
-#pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n] + widened(only[n]));
-  } else {
-#pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n]);
-  }
-}
-
-// Sums (rows, columns), `stride` apart, of the result from (row, column) on.
-KERNELS_MULTIVERSION void finish(const Epilogue& e, const float* sums, std::int64_t stride, std::int64_t row,
-                                 std::int64_t column, std::int64_t rows, std::int64_t columns) {
+KERNELS_MULTIVERSION void finish_rows(const Epilogue& e, const float* sums, std::int64_t stride,
+                                      std::int64_t row, std::int64_t column, std::int64_t rows,
+                                      std::int64_t columns) {
   const bf16* const bias = e.bias ? e.bias + column : nullptr;
   for (std::int64_t i = 0; i < rows; ++i, sums += stride) {
     const std::int64_t at = (row + i) * e.stride + column;
@@ -81,86 +61,19 @@ KERNELS_MULTIVERSION void finish(const Epilogue& e, const float* sums, std::int6
   }
 }
 
-// Asks for what is added to a tile while its sums are formed.
-void ask_for_added(const Epilogue& e, std::int64_t row, std::int64_t column, std::int64_t rows) {
-  if (!e.added) return;
-  for (std::int64_t i = 0; i < rows; ++i) ask_for(e.added + (row + i) * e.stride + column);
+void Epilogue::finish(const float* sums, std::int64_t from, std::int64_t row, std::int64_t column,
+                      std::int64_t rows, std::int64_t columns) const {
+  finish_rows(*this, sums, from, row, column, rows, columns);
 }
 
-// What one task computes of the result: the first factor's rows are packed once, for block after block of the
-// second's columns.
-struct TaskSize {
-  std::int64_t rows, columns;
-};
-
-// Rows of which all that is summed is packed at once, in memory that the last cache holds. Smaller tasks
-// where there would be too few for the threads. Sums do not depend on how they are cut.
-TaskSize task_size(const Bf16Kernels& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
-  constexpr std::int64_t kMostPacked = (std::int64_t{4} << 20) / sizeof(bf16);
-  TaskSize task{std::clamp(kMostPacked / K / kernels.rows * kernels.rows, kernels.rows, kernels.most_rows),
-                whole(N, kernels.columns)};
-  const auto tasks = [&] {
-    return ((M + task.rows - 1) / task.rows) * ((N + task.columns - 1) / task.columns);
-  };
-  const std::int64_t wanted = 4 * omp_get_max_threads();
-  while (tasks() < wanted && (task.rows > 64 || task.columns > 2 * kernels.columns)) {
-    if (task.rows >= task.columns)
-      task.rows = whole(task.rows / 2, kernels.rows);
-    else
-      task.columns = std::max(2 * kernels.columns, whole(task.columns / 2, kernels.columns));
-  }
-  return task;
+void Epilogue::ask_for_added(std::int64_t row, std::int64_t column, std::int64_t rows) const {
+  if (!added) return;
+  for (std::int64_t i = 0; i < rows; ++i) ask_for(added + (row + i) * stride + column);
 }
 
-struct Scratch {
-  Lines<float> sums;
-  Lines<Bf16Pair> a, b;
-};
-
-// Between rows of sums, so that those of a tile do not share sets of the first cache.
-constexpr std::int64_t kPadding = 16;
-
-// The result (M, N) = sum over K of a times b.
-void product(Bf16Factor a, Bf16Factor b, const Epilogue& epilogue, std::int64_t M, std::int64_t N,
-             std::int64_t K) {
-  const Bf16Kernels& kernels = bf16_kernels();
-  const TaskSize size = task_size(kernels, M, N, K);
-  const std::int64_t across = (N + size.columns - 1) / size.columns;
-  const std::int64_t down = (M + size.rows - 1) / size.rows, stride = kernels.most_columns + kPadding;
-  parallel_tasks(down * across, [&](std::int64_t task) {
-    static thread_local Scratch scratch;
-    const std::int64_t row = task / across * size.rows, first = task % across * size.columns;
-    const std::int64_t rows = std::min(size.rows, M - row), last = std::min(N, first + size.columns);
-    const std::int64_t packed_rows = whole(rows, kernels.rows);
-    float* const sums = scratch.sums.at_least(packed_rows * stride);
-    Bf16Pair* const panels_a = scratch.a.at_least(packed_rows * pairs_of(kernels, K));
-    Bf16Pair* const panels_b = scratch.b.at_least(kernels.most_columns * kernels.summed / 2);
-    const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
-    for (std::int64_t k = 0; k < K; k += kernels.summed)
-      pack_panels(kernels.first, kernels.rows, panels_a + packed_rows * k / 2, a, row, rows, k, length_at(k),
-                  pairs_of(kernels, length_at(k)));
-    for (std::int64_t column = first; column < last; column += kernels.most_columns) {
-      const std::int64_t columns = std::min(kernels.most_columns, last - column);
-      if (kernels.begin_tiles) kernels.begin_tiles();
-      for (std::int64_t k = 0; k < K; k += kernels.summed) {
-        const std::int64_t pairs = pairs_of(kernels, length_at(k));
-        const Bf16Pair* const of_k = panels_a + packed_rows * k / 2;
-        pack_panels(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k), pairs);
-        const bool is_last = k + kernels.summed >= K;
-        for (std::int64_t i = 0; i < rows; i += kernels.rows) {
-          float* const of_rows = sums + i * stride;
-          const std::int64_t count = std::min(kernels.rows, rows - i);
-          for (std::int64_t j = 0; j < columns; j += kernels.columns) {
-            if (is_last) ask_for_added(epilogue, row + i, column + j, count);
-            kernels.tile(of_rows + j, stride, of_k + i * pairs, panels_b + j * pairs, pairs, k > 0);
-          }
-          // While their sums are in the first cache, and many columns at once: each row is another page.
-          if (is_last) finish(epilogue, of_rows, stride, row + i, column, count, columns);
-        }
-      }
-      if (kernels.end_tiles) kernels.end_tiles();
-    }
-  });
+void product(PackedFactor<bf16> a, PackedFactor<bf16> b, const Epilogue& epilogue, std::int64_t M,
+             std::int64_t N, std::int64_t K) {
+  packed_product(bf16_kernels(), a, b, epilogue, M, N, K);
 }
 
 // For few rows: each weight row read once.
@@ -171,7 +84,7 @@ void streamed(const Epilogue& epilogue, const bf16* inp, const bf16* weight, Mat
     for (std::int64_t n = begin; n < end; n += 4) {
       const std::int64_t count = std::min<std::int64_t>(4, end - n);
       dots(products, inp, weight + n * s.K, s.M, count, s.K);
-      finish(epilogue, products, 4, 0, n, s.M, count);
+      epilogue.finish(products, 4, 0, n, s.M, count);
     }
   });
 }

@@ -40,6 +40,11 @@ KERNELS_INLINE void ask_for(const void* line) {
   __builtin_prefetch(line, 0, 2);
 }
 
+// The same, into the first cache: of what is read next.
+KERNELS_INLINE void ask_first_cache_for(const void* line) {
+  __builtin_prefetch(line, 0, 3);
+}
+
 // Asks for what lies so far behind `at` as soon as `at` is read: of a weight that a few rows go through as
 // one sequence. The processor's own prefetching stops at the end of each page, and the more rows a product
 // has, the fewer loads of the weight the processor sees ahead.

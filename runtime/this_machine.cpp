@@ -14,6 +14,7 @@
 
 #include "kernels/blas.h"
 #include "kernels/matmul_bf16.h"
+#include "kernels/matmul_split.h"
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
 #include "runtime/collectives_bench.h"
@@ -168,6 +169,10 @@ std::string blas_name() {
   } catch (const std::runtime_error& error) {
     throw NoDevice(error.what());
   }
+}
+
+std::string fp32_products_name() {
+  return kernels::cpu::name(kernels::cpu::fp32_products().back());
 }
 
 std::string bf16_products_name() {

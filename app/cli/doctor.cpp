@@ -52,8 +52,8 @@ Finding memory() {
 Finding blas() {
   try {
     return {"blas", true,
-            fmt::format("{}. Products in bf16 are formed by {}.", runtime::blas_name(),
-                        runtime::bf16_products_name())};
+            fmt::format("{}. Large products in fp32 are formed by {}, products in bf16 by {}.",
+                        runtime::blas_name(), runtime::fp32_products_name(), runtime::bf16_products_name())};
   } catch (const runtime::NoDevice& error) {
     return {"blas", false, fmt::format("Nothing can be computed on the CPU: {}.", error.what())};
   }
