@@ -445,12 +445,18 @@ KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, co
   store_sums(c, c_stride);
 }
 
+KERNELS_BF16 void add_tile(float* c, std::int64_t c_stride, const float* sums) {
+  for (std::int64_t i = 0; i < kAmxRows; ++i, c += c_stride, sums += kAmxColumns)
+    for (std::int64_t j = 0; j < kAmxColumns; j += kSide)
+      _mm512_storeu_ps(c + j, _mm512_add_ps(_mm512_loadu_ps(c + j), _mm512_load_ps(sums + j)));
+}
+
 // Parts are named high, middle and low. Middle times low and low times low would be less than fp32's
 // rounding.
 KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
                                 std::int64_t pairs, bool add) {
   constexpr std::int64_t kMiddle = kTilePairs, kLow = 2 * kTilePairs, kStep = kParts<float> * kTilePairs;
-  begin_sums(c, c_stride, add);
+  begin_sums(c, c_stride, false);
   load_upper(a + kLow);
   load_left(b);
   load_right(b);
@@ -468,7 +474,11 @@ KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const Bf16Pair*
     b = next_b;
   }
   multiply_last();  // high times high
-  store_sums(c, c_stride);
+  if (!add) return store_sums(c, c_stride);
+  // Each panel's sums on their own: six roundings an element would add up over long ones.
+  alignas(64) float sums[kAmxRows * kAmxColumns];
+  store_sums(sums, kAmxColumns);
+  add_tile(c, c_stride, sums);
 }
 
 bool has_avx512_bf16() {

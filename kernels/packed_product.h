@@ -11,19 +11,23 @@
 
 namespace kernels::cpu {
 
-// What one task computes of the result: the first factor's rows are packed once, for block after block of the
-// second's columns.
+// What one task computes of the result. More columns than one block of the second factor has: the first
+// factor's rows are packed once for block after block. Otherwise both are packed block by block of what is
+// summed.
 struct TaskSize {
   std::int64_t rows, columns;
 };
 
-// Rows of which all that is summed is packed at once, in memory that the last cache holds. Smaller tasks
-// where there would be too few for the threads. Sums do not depend on how they are cut.
+// Rows of which all that is summed is packed at once, in memory that the last cache holds; where these would
+// be few, the second factor would be packed again too often for them. Smaller tasks where there would be too
+// few for the threads. Sums do not depend on how they are cut.
 template <class T>
 TaskSize task_size(const TileKernels<T>& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
   constexpr std::int64_t kMostPacked = (std::int64_t{4} << 20) / (kParts<T> * sizeof(cuda::bf16));
-  TaskSize task{std::clamp(kMostPacked / K / kernels.rows * kernels.rows, kernels.rows, kernels.most_rows),
-                whole(N, kernels.columns)};
+  const std::int64_t at_once = kMostPacked / K / kernels.rows * kernels.rows;
+  TaskSize task{std::min(at_once, kernels.most_rows), whole(N, kernels.columns)};
+  if (task.rows < kernels.most_rows / 4 || task.columns <= kernels.most_columns)
+    task = {kernels.most_rows, std::min(task.columns, kernels.most_columns)};
   const auto tasks = [&] {
     return ((M + task.rows - 1) / task.rows) * ((N + task.columns - 1) / task.columns);
   };
@@ -79,18 +83,26 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
     const std::int64_t rows = std::min(size.rows, M - row), last = std::min(N, first + size.columns);
     const std::int64_t packed_rows = whole(rows, kernels.rows);
     float* const sums = scratch.sums.at_least(packed_rows * stride);
-    Bf16Pair* const panels_a = scratch.a.at_least(kParts<T> * packed_rows * pairs_of(kernels, K));
+    const bool at_once = size.columns > kernels.most_columns;
+    const std::int64_t pairs_at_once = pairs_of(kernels, at_once ? K : std::min(kernels.summed, K));
+    Bf16Pair* const panels_a = scratch.a.at_least(kParts<T> * packed_rows * pairs_at_once);
     Bf16Pair* const panels_b = scratch.b.at_least(kParts<T> * kernels.most_columns * kernels.summed / 2);
-    const auto rows_at = [&](std::int64_t k) { return panels_a + kParts<T> * packed_rows * k / 2; };
+    const auto rows_at = [&](std::int64_t k) {
+      return panels_a + (at_once ? kParts<T> * packed_rows * k / 2 : 0);
+    };
     const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
-    for (std::int64_t k = 0; k < K; k += kernels.summed)
+    const auto pack_rows = [&](std::int64_t k) {
       pack_panels<T>(kernels.first, kernels.rows, rows_at(k), a, row, rows, k, length_at(k),
                      pairs_of(kernels, length_at(k)));
+    };
+    if (at_once)
+      for (std::int64_t k = 0; k < K; k += kernels.summed) pack_rows(k);
     for (std::int64_t column = first; column < last; column += kernels.most_columns) {
       const std::int64_t columns = std::min(kernels.most_columns, last - column);
       if (kernels.begin_tiles) kernels.begin_tiles();
       for (std::int64_t k = 0; k < K; k += kernels.summed) {
         const std::int64_t pairs = pairs_of(kernels, length_at(k));
+        if (!at_once) pack_rows(k);
         pack_panels<T>(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k), pairs);
         const bool is_last = k + kernels.summed >= K;
         for (std::int64_t i = 0; i < rows; i += kernels.rows) {
