@@ -25,42 +25,44 @@ struct FastestAgain {
 // Whole and partial tiles of 32, several blocks of 256 that are summed or beside each other and of 512 rows,
 // odd sums.
 const std::vector<MatmulShape> kShapes = {{64, 96, 64},    {49, 33, 65},  {100, 131, 257},
-                                          {257, 281, 300}, {550, 70, 90}, {65, 540, 530}};
+                                          {130, 281, 300}, {550, 70, 90}, {65, 540, 290}};
 
 }  // namespace
 
 TEST_CASE("fp32 products in parts, forward and backward, are as accurate as plain loops in fp32") {
   const FastestAgain restore;
-  for (const Fp32Products path : kernels::cpu::fp32_products()) {
-    kernels::cpu::use_fp32_products(path);
-    for (const MatmulShape s : kShapes) {
-      CAPTURE(name(path), s.M, s.N, s.K);
-      const auto inp = normal_tensor(s.M * s.K, 1), weight = normal_tensor(s.N * s.K, 2);
-      const auto bias = normal_tensor(s.N, 3), residual = normal_tensor(s.M * s.N, 4);
-      std::vector<float> out = residual;
-      kernels::cpu::matmul_forward(out.data(), inp.data(), weight.data(), bias.data(), out.data(), s);
-      test::check_as_accurate_as_plain(out, reference::matmul_forward(inp, weight, bias, residual, s),
-                                       reference::matmul_forward(to_double(inp), to_double(weight),
-                                                                 to_double(bias), to_double(residual), s),
-                                       kForward);
+  for (const MatmulShape s : kShapes) {
+    const auto inp = normal_tensor(s.M * s.K, 1), weight = normal_tensor(s.N * s.K, 2);
+    const auto bias = normal_tensor(s.N, 3), residual = normal_tensor(s.M * s.N, 4);
+    const auto plain_out = reference::matmul_forward(inp, weight, bias, residual, s);
+    const auto exact_out =
+        reference::matmul_forward(to_double(inp), to_double(weight), to_double(bias), to_double(residual), s);
+    for (const bool accumulate : {false, true}) {
+      const auto dinp_before = accumulate ? inp : reference::zeros<float>(s.M * s.K);
+      const auto plain_dinp = reference::matmul_backward_input(dinp_before, residual, weight, s);
+      const auto exact_dinp =
+          reference::matmul_backward_input(to_double(dinp_before), to_double(residual), to_double(weight), s);
+      const auto dweight_before = accumulate ? weight : reference::zeros<float>(s.N * s.K);
+      auto plain_dweight = dweight_before, dbias = bias;
+      auto exact_dweight = to_double(dweight_before), exact_dbias = to_double(bias);
+      reference::matmul_backward_weight(plain_dweight, dbias, residual, inp, s);
+      reference::matmul_backward_weight(exact_dweight, exact_dbias, to_double(residual), to_double(inp), s);
 
-      for (const bool accumulate : {false, true}) {
-        const auto before = accumulate ? inp : reference::zeros<float>(s.M * s.K);
-        std::vector<float> dinp = accumulate ? before : std::vector<float>(before.size(), NAN);
+      for (const Fp32Products path : kernels::cpu::fp32_products()) {
+        kernels::cpu::use_fp32_products(path);
+        CAPTURE(name(path), s.M, s.N, s.K, accumulate);
+        std::vector<float> out = residual;
+        kernels::cpu::matmul_forward(out.data(), inp.data(), weight.data(), bias.data(), out.data(), s);
+        test::check_as_accurate_as_plain(out, plain_out, exact_out, kForward);
+
+        auto dinp = accumulate ? dinp_before : std::vector<float>(inp.size(), NAN);
         kernels::cpu::matmul_backward_input(dinp.data(), residual.data(), weight.data(), accumulate, s);
-        test::check_as_accurate_as_plain(
-            dinp, reference::matmul_backward_input(before, residual, weight, s),
-            reference::matmul_backward_input(to_double(before), to_double(residual), to_double(weight), s),
-            kBackward);
+        test::check_as_accurate_as_plain(dinp, plain_dinp, exact_dinp, kBackward);
 
-        auto plain = accumulate ? weight : reference::zeros<float>(s.N * s.K), dbias = bias;
-        auto exact = to_double(plain), exact_dbias = to_double(dbias);
-        std::vector<float> dweight = accumulate ? plain : std::vector<float>(plain.size(), NAN);
-        reference::matmul_backward_weight(plain, dbias, residual, inp, s);
-        reference::matmul_backward_weight(exact, exact_dbias, to_double(residual), to_double(inp), s);
+        auto dweight = accumulate ? dweight_before : std::vector<float>(weight.size(), NAN);
         kernels::cpu::matmul_backward_weight(dweight.data(), nullptr, residual.data(), inp.data(), s,
                                              accumulate);
-        test::check_as_accurate_as_plain(dweight, plain, exact, kBackward);
+        test::check_as_accurate_as_plain(dweight, plain_dweight, exact_dweight, kBackward);
       }
     }
   }
