@@ -31,8 +31,8 @@ TaskSize task_size(const TileKernels<T>& kernels, std::int64_t M, std::int64_t N
   const auto tasks = [&] {
     return ((M + task.rows - 1) / task.rows) * ((N + task.columns - 1) / task.columns);
   };
-  // Of products in parts fewer, since each packs the second factor again, which takes them longer.
-  const std::int64_t wanted = (kParts<T> > 1 ? 2 : 4) * omp_get_max_threads();
+  // No more than that: each packs the second factor again.
+  const std::int64_t wanted = 2 * omp_get_max_threads();
   while (tasks() < wanted && (task.rows > 64 || task.columns > 2 * kernels.columns)) {
     if (task.rows >= task.columns)
       task.rows = whole(task.rows / 2, kernels.rows);
