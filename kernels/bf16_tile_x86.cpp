@@ -369,6 +369,12 @@ KERNELS_AMX_INLINE void load_left(const Bf16Pair* b) {
 KERNELS_AMX_INLINE void load_right(const Bf16Pair* b) {
   _tile_loadd(7, b + kSide, kSecondBytes);
 }
+KERNELS_AMX_INLINE void load_all(const Bf16Pair* a, const Bf16Pair* b) {
+  load_upper(a);
+  load_left(b);
+  load_right(b);
+  load_lower(a);
+}
 KERNELS_AMX_INLINE void multiply_upper_left() {
   _tile_dpbf16ps(0, 4, 6);
 }
@@ -432,10 +438,7 @@ KERNELS_AMX_INLINE void multiply_last() {
 KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
                           std::int64_t pairs, bool add) {
   begin_sums(c, c_stride, add);
-  load_upper(a);
-  load_left(b);
-  load_right(b);
-  load_lower(a);
+  load_all(a, b);
   for (std::int64_t p = kSide; p < pairs; p += kSide) {
     a += kTilePairs;
     b += kTilePairs;
@@ -455,14 +458,11 @@ KERNELS_BF16 void add_tile(float* c, std::int64_t c_stride, const float* sums) {
 // rounding.
 KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
                                 std::int64_t pairs, bool add) {
-  constexpr std::int64_t kMiddle = kTilePairs, kLow = 2 * kTilePairs, kStep = kParts<float> * kTilePairs;
+  constexpr std::int64_t kMiddle = kTilePairs, kLow = 2 * kTilePairs;
   begin_sums(c, c_stride, false);
-  load_upper(a + kLow);
-  load_left(b);
-  load_right(b);
-  load_lower(a + kLow);
+  load_all(a + kLow, b);
   for (std::int64_t p = kSide;; p += kSide) {
-    const Bf16Pair *const next_a = a + kStep, *const next_b = b + kStep;
+    const Bf16Pair *const next_a = a + kSplitStep, *const next_b = b + kSplitStep;
     multiply_and_load_rows(a + kMiddle, next_a + kLow);     // low times high
     multiply_and_load_columns(b + kMiddle, next_b);         // middle times high
     multiply_and_load_rows(a, next_a + kMiddle);            // middle times middle

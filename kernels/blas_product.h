@@ -1,4 +1,5 @@
-// Products that are large enough for a BLAS, added to what is there.
+// Products that are large enough for a BLAS, added to what is there. Where AMX does them faster, it does
+// (matmul_split.h).
 #pragma once
 #include <cstdint>
 

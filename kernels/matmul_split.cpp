@@ -1,5 +1,7 @@
 #include "kernels/matmul_split.h"
 
+#include <algorithm>
+
 #include "kernels/bf16_tile.h"
 #include "kernels/packed_product.h"
 #include "kernels/vectorize.h"
@@ -20,33 +22,32 @@ const TileKernels<float>* kernels_of(Fp32Products path) {
 }
 
 const TileKernels<float>*& chosen() {
-  static const TileKernels<float>* kernels = amx_split_kernels();
+  static const TileKernels<float>* kernels = kernels_of(fastest_fp32_products());
   return kernels;
 }
 
-KERNELS_MULTIVERSION void scale_rows(float* out, std::int64_t out_stride, const float* sums,
-                                     std::int64_t stride, const float* added, float scale, std::int64_t rows,
-                                     std::int64_t columns) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    float* const to = out + i * out_stride;
-    const float *const from = sums + i * stride, *const other = added ? added + i * out_stride : nullptr;
-    if (other) {
-#pragma omp simd
-      for (std::int64_t n = 0; n < columns; ++n) to[n] = scale * from[n] + other[n];
-    } else {
-#pragma omp simd
-      for (std::int64_t n = 0; n < columns; ++n) to[n] = scale * from[n];
-    }
-  }
+// `count` sums of a row of the result, from (row, column) on.
+KERNELS_INLINE void finish_part(const SplitResult& r, const float* sums, std::int64_t row,
+                                std::int64_t column, std::int64_t count) {
+  const std::int64_t at = row * r.stride + column;
+  finish_row(r.out + at, sums, r.bias ? r.bias + column : nullptr, r.added ? r.added + at : nullptr, count);
 }
 
 KERNELS_MULTIVERSION void finish_rows(const SplitResult& r, const float* sums, std::int64_t stride,
                                       std::int64_t row, std::int64_t column, std::int64_t rows,
                                       std::int64_t columns) {
-  const float* const bias = r.bias ? r.bias + column : nullptr;
   for (std::int64_t i = 0; i < rows; ++i, sums += stride) {
-    const std::int64_t at = (row + i) * r.stride + column;
-    finish_row(r.out + at, sums, bias, r.added ? r.added + at : nullptr, columns);
+    if (r.scale == 1) {
+      finish_part(r, sums, row + i, column, columns);
+      continue;
+    }
+    for (std::int64_t first = 0; first < columns; first += kAmxColumns) {
+      const std::int64_t count = std::min(kAmxColumns, columns - first);
+      float scaled[kAmxColumns];
+#pragma omp simd
+      for (std::int64_t n = 0; n < count; ++n) scaled[n] = r.scale * sums[first + n];
+      finish_part(r, scaled, row + i, column + first, count);
+    }
   }
 }
 
@@ -56,10 +57,7 @@ struct Epilogue {
 
   void finish(const float* sums, std::int64_t stride, std::int64_t row, std::int64_t column,
               std::int64_t rows, std::int64_t columns) const {
-    if (result.scale == 1) return finish_rows(result, sums, stride, row, column, rows, columns);
-    const std::int64_t at = row * result.stride + column;
-    scale_rows(result.out + at, result.stride, sums, stride, result.added ? result.added + at : nullptr,
-               result.scale, rows, columns);
+    finish_rows(result, sums, stride, row, column, rows, columns);
   }
   void ask_for_added(std::int64_t row, std::int64_t column, std::int64_t rows) const {
     if (!result.added) return;
@@ -90,6 +88,10 @@ std::vector<Fp32Products> fp32_products() {
   for (const Fp32Products path : {Fp32Products::blas, Fp32Products::emulated_split, Fp32Products::split})
     if (path == Fp32Products::blas || kernels_of(path)) here.push_back(path);
   return here;
+}
+
+Fp32Products fastest_fp32_products() {
+  return amx_split_kernels() ? Fp32Products::split : Fp32Products::blas;
 }
 
 void use_fp32_products(Fp32Products path) {

@@ -33,6 +33,7 @@ enum class Fp32Products { blas, emulated_split, split };
 const char* name(Fp32Products path);
 // Those that run here.
 std::vector<Fp32Products> fp32_products();
+Fp32Products fastest_fp32_products();
 // For tests and benchmarks; one that runs here.
 void use_fp32_products(Fp32Products path);
 

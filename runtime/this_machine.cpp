@@ -172,7 +172,7 @@ std::string blas_name() {
 }
 
 std::string fp32_products_name() {
-  return kernels::cpu::name(kernels::cpu::fp32_products().back());
+  return kernels::cpu::name(kernels::cpu::fastest_fp32_products());
 }
 
 std::string bf16_products_name() {
