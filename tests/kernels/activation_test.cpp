@@ -26,7 +26,7 @@ TEST_CASE("exp_approx is within 2 ulp over its range, 0 below it, and keeps NaN"
   CHECK(std::isnan(kernels::cpu::exp_approx(NAN)));
 }
 
-TEST_CASE("GELU and its gradient are as accurate as plain loops, also far from zero") {
+TEST_CASE("GELU and its gradient are as accurate as plain loops, also far from zero", "[long]") {
   struct Shape {
     std::int64_t R, F;
   };

@@ -127,8 +127,8 @@ Result run_ranks(const Case& c, const Floats& qkv, const Floats& dout, bool ring
 
 }  // namespace
 
-TEST_CASE(
-    "attention of segments, brought together over ranks, is as accurate as plain loops over the whole") {
+TEST_CASE("attention of segments, brought together over ranks, is as accurate as plain loops over the whole",
+          "[long]") {
   for (const bool ring : {false, true})
     for (const Case& c : kCases) {
       const AttentionShape& s = c.whole;
@@ -172,7 +172,7 @@ TEST_CASE("attention of segments that see no key is nothing, and merging it chan
     }
 }
 
-TEST_CASE("attention of segments gives the same bits on any number of threads") {
+TEST_CASE("attention of segments gives the same bits on any number of threads", "[long]") {
   const Case c{{2, 300, 6, 2, 48}, 2};
   const Floats qkv = normal_tensor(c.whole.B * c.whole.T * packed_width(c.whole), 1);
   const Floats dout = normal_tensor(c.whole.B * c.whole.T * c.whole.H * c.whole.D, 2);

@@ -69,7 +69,7 @@ Gradients run_flash(const std::vector<float>& qkv, const std::vector<float>& dou
 
 }  // namespace
 
-TEST_CASE("flash attention, forward and backward, is as accurate as plain loops") {
+TEST_CASE("flash attention, forward and backward, is as accurate as plain loops", "[long]") {
   // Scores of deviation 1 spread the softmax; of deviation 9 they make it nearly one-hot, and rows change
   // their maximum from tile to tile.
   for (const float deviation : {1.0f, 3.0f})
@@ -90,7 +90,8 @@ TEST_CASE("flash attention, forward and backward, is as accurate as plain loops"
     }
 }
 
-TEST_CASE("flash attention with capped scores, forward and backward, is as accurate as plain loops") {
+TEST_CASE("flash attention with capped scores, forward and backward, is as accurate as plain loops",
+          "[long]") {
   for (const float deviation : {1.0f, 3.0f})
     for (const AttentionShape& s : kCappedShapes) {
       CAPTURE(s.T, s.H, s.G, s.D, s.mask.window, s.mask.cap, deviation);
@@ -108,7 +109,7 @@ TEST_CASE("flash attention with capped scores, forward and backward, is as accur
     }
 }
 
-TEST_CASE("standard attention, forward and backward, is as accurate as plain loops") {
+TEST_CASE("standard attention, forward and backward, is as accurate as plain loops", "[long]") {
   for (const AttentionShape& s : all_shapes()) {
     CAPTURE(s.B, s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk, s.mask.alibi);
     const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
@@ -158,7 +159,8 @@ TEST_CASE("a NaN in the input is seen in the output, not hidden by the softmax")
   CHECK(std::isfinite(out[static_cast<std::size_t>(s.D)]));
 }
 
-TEST_CASE("attention over a KV cache that is filled piece by piece equals attention over the whole") {
+TEST_CASE("attention over a KV cache that is filled piece by piece equals attention over the whole",
+          "[long]") {
   struct Case {
     AttentionShape whole;
     std::vector<std::int64_t> pieces;  // prompt, then decode steps or further chunks
@@ -244,7 +246,7 @@ TEST_CASE("a cache as long as the window or the chunk gives what the whole seque
     }
 }
 
-TEST_CASE("sequences of one batch may stand at different positions of their caches") {
+TEST_CASE("sequences of one batch may stand at different positions of their caches", "[long]") {
   const AttentionShape whole{2, 600, 4, 2, 32};
   const auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1);
   const auto exact = reference::attention_forward<double>(to_double(qkv), whole);
@@ -333,7 +335,7 @@ const std::vector<PagedCase> kPagedCases = {
 
 }  // namespace
 
-TEST_CASE("a cache of blocks in any order gives the bits of one in a piece") {
+TEST_CASE("a cache of blocks in any order gives the bits of one in a piece", "[long]") {
   for (const auto& [whole, prompt] : kPagedCases) {
     const auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1, 1.5f);
     std::vector<float> k(static_cast<std::size_t>(whole.B * whole.G * whole.T * whole.D), NAN), v = k;
@@ -364,7 +366,8 @@ TEST_CASE("a cache of blocks as long as the window or the chunk gives the bits o
     }
 }
 
-TEST_CASE("a cache in int8 gives the bits of keys and values that were rounded to steps of a row's largest") {
+TEST_CASE("a cache in int8 gives the bits of keys and values that were rounded to steps of a row's largest",
+          "[long]") {
   for (const auto& [whole, prompt] : kPagedCases) {
     CAPTURE(whole.T, whole.H, whole.G);
     auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1, 1.5f);
@@ -395,7 +398,7 @@ TEST_CASE("a cache in int8 gives the bits of keys and values that were rounded t
   }
 }
 
-TEST_CASE("a cache in fp8 gives the bits of keys and values that were rounded to it before") {
+TEST_CASE("a cache in fp8 gives the bits of keys and values that were rounded to it before", "[long]") {
   for (const auto& [whole, prompt] : kPagedCases) {
     const auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1, 1.5f);
     for (const float scale : {1.0f, 0.01f}) {  // the larger half of the values is beyond 448 of the latter

@@ -86,7 +86,7 @@ struct PathsThenFastest {
 
 }  // namespace
 
-TEST_CASE("bf16 products, forward and backward, are as accurate as plain loops that round once") {
+TEST_CASE("bf16 products, forward and backward, are as accurate as plain loops that round once", "[long]") {
   const PathsThenFastest restore;
   for (const Bf16Products path : kernels::cpu::bf16_products()) {
     kernels::cpu::use_bf16_products(path);
@@ -271,7 +271,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "attention by tiles of bf16 products is off by what rounding probabilities and their gradients costs") {
+    "attention by tiles of bf16 products is off by what rounding probabilities and their gradients costs",
+    "[long]") {
   const std::vector<float> sinks = normal(4, 5);
   const std::vector<AttentionShape> shapes = {{2, 70, 4, 2, 16},
                                               {1, 200, 3, 3, 64},

@@ -8,7 +8,8 @@ using test::kForward;
 using test::normal_tensor;
 using test::to_double;
 
-TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops, ignored rows are zero") {
+TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops, ignored rows are zero",
+          "[long]") {
   struct Shape {
     std::int64_t R, V;
   };

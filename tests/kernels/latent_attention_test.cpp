@@ -132,7 +132,8 @@ TEST_CASE("rotating a latent's key back undoes it, for each head that had a copy
             Approx(3 * down_before[static_cast<std::size_t>(r * s.cached() + s.L + i)]).margin(1e-5));
 }
 
-TEST_CASE("attention to cached latents with absorbed products is attention to what they expand to") {
+TEST_CASE("attention to cached latents with absorbed products is attention to what they expand to",
+          "[long]") {
   for (const LatentShape& s : {LatentShape{2, 12, 3, 8, 4, 6, 10}, LatentShape{1, 140, 40, 6, 4, 8, 12}})
     for (const std::int64_t block : {std::int64_t{0}, std::int64_t{8}}) {
       CAPTURE(s.T, s.H, block);

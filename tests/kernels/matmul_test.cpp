@@ -26,7 +26,7 @@ const std::vector<MatmulShape> kShapes = {
 
 }  // namespace
 
-TEST_CASE("matmul_forward is as accurate as plain loops, with and without bias and residual") {
+TEST_CASE("matmul_forward is as accurate as plain loops, with and without bias and residual", "[long]") {
   for (const MatmulShape s : kShapes)
     for (const bool with_bias : {false, true})
       for (const bool with_residual : {false, true}) {
@@ -73,7 +73,8 @@ TEST_CASE("matmul_backward_input is as accurate as plain loops, written or accum
 }
 
 TEST_CASE(
-    "matmul_backward_weight adds the weight's and the bias's gradient as accurately as plain loops, or writes "
+    "matmul_backward_weight adds the weight's and the bias's gradient as accurately as plain loops, or "
+    "writes "
     "them") {
   for (const MatmulShape s : kShapes) {
     CAPTURE(s.M, s.N, s.K);

@@ -71,7 +71,8 @@ std::vector<float> coded(const std::vector<float>& inp) {
 
 }  // namespace
 
-TEST_CASE("products with quantised weights are as accurate as plain loops over what the codes stand for") {
+TEST_CASE("products with quantised weights are as accurate as plain loops over what the codes stand for",
+          "[long]") {
   const AllPathsThenFastest restore;
   for (const IntegerProducts path : paths_here()) {
     kernels::cpu::use_integer_products(path);

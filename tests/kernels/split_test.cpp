@@ -29,7 +29,7 @@ const std::vector<MatmulShape> kShapes = {
 
 }  // namespace
 
-TEST_CASE("fp32 products in parts, forward and backward, are as accurate as plain loops in fp32") {
+TEST_CASE("fp32 products in parts, forward and backward, are as accurate as plain loops in fp32", "[long]") {
   const FastestAgain restore;
   for (const MatmulShape s : kShapes) {
     const auto inp = normal_tensor(s.M * s.K, 1), weight = normal_tensor(s.N * s.K, 2);

@@ -243,8 +243,8 @@ TEST_CASE("a convolution in parts, with its history carried on, is the convoluti
   CHECK(parts == whole);
 }
 
-TEST_CASE(
-    "the gated norm and its gradient are as accurate as plain loops, with the same bits on any threads") {
+TEST_CASE("the gated norm and its gradient are as accurate as plain loops, with the same bits on any threads",
+          "[long]") {
   constexpr float kEps = 1e-5f;
   for (const GatedNormShape s :
        {GatedNormShape{1, 2, 1}, {3, 34, 2}, {17, 64, 8}, {100, 1024, 8}, {300, 48, 1}}) {
@@ -287,7 +287,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the chunked scan is as accurate as the recurrence in plain loops, and leaves its last state") {
+TEST_CASE("the chunked scan is as accurate as the recurrence in plain loops, and leaves its last state",
+          "[long]") {
   for (const SelectiveScanShape s : kScans)
     for (const float spread : {0.5f, 3.0f}) {
       CAPTURE(s.B, s.T, s.H, s.P, s.G, s.N, s.Q, spread);
@@ -306,7 +307,8 @@ TEST_CASE("the chunked scan is as accurate as the recurrence in plain loops, and
 
 TEST_CASE(
     "the scan's gradients are as accurate as plain loops back through time, with the same bits on any "
-    "threads") {
+    "threads",
+    "[long]") {
   for (const SelectiveScanShape s : kScans)
     for (const float spread : {0.5f, 3.0f}) {
       CAPTURE(s.B, s.T, s.H, s.P, s.G, s.N, s.Q, spread);
@@ -332,7 +334,8 @@ TEST_CASE(
       }
       kernels::cpu::set_threads(0);
       const auto added = scan_gradients(inp, dout, s, 8);
-      for (std::size_t h = 0; h < added.d.size(); ++h) CHECK(added.d[h] == Approx(8 + first.d[h]).margin(1e-5));
+      for (std::size_t h = 0; h < added.d.size(); ++h)
+        CHECK(added.d[h] == Approx(8 + first.d[h]).margin(1e-5));
     }
 }
 
