@@ -1,5 +1,6 @@
 #include "kernels/activation.h"
 
+#include "kernels/bf16_values.h"
 #include "kernels/normal_tail.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
@@ -16,20 +17,40 @@ KERNELS_INLINE Sigmoid gelu_gate(float x) {
   return sigmoid_approx(kTwiceSqrt2OverPi * x * (1.0f + kCubic * x * x));
 }
 
-KERNELS_MULTIVERSION void gelu_range(float* out, const float* inp, std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-  for (std::int64_t i = begin; i < end; ++i) out[i] = inp[i] * gelu_gate(inp[i]).value;
-}
-
-KERNELS_MULTIVERSION void gelu_gradient_range(float* dinp, const float* dout, const float* inp,
-                                              std::int64_t begin, std::int64_t end) {
+template <class T>
+KERNELS_INLINE void gelu_elements(T* out, const T* inp, std::int64_t begin, std::int64_t end) {
 #pragma omp simd
   for (std::int64_t i = begin; i < end; ++i) {
-    const float x = inp[i];
+    const float x = widened(inp[i]);
+    store(out[i], x * gelu_gate(x).value);
+  }
+}
+
+template <class T>
+KERNELS_INLINE void gelu_gradient_elements(T* dinp, const T* dout, const T* inp, std::int64_t begin,
+                                           std::int64_t end) {
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) {
+    const float x = widened(inp[i]);
     const Sigmoid gate = gelu_gate(x);
     const float twice_u_slope = kTwiceSqrt2OverPi * (1.0f + 3.0f * kCubic * x * x);
-    dinp[i] = dout[i] * (gate.value + x * gate.value * gate.complement * twice_u_slope);
+    store(dinp[i], widened(dout[i]) * (gate.value + x * gate.value * gate.complement * twice_u_slope));
   }
+}
+
+KERNELS_MULTIVERSION void gelu_range(float* out, const float* inp, std::int64_t begin, std::int64_t end) {
+  gelu_elements(out, inp, begin, end);
+}
+KERNELS_MULTIVERSION void gelu_range(bf16* out, const bf16* inp, std::int64_t begin, std::int64_t end) {
+  gelu_elements(out, inp, begin, end);
+}
+KERNELS_MULTIVERSION void gelu_gradient_range(float* dinp, const float* dout, const float* inp,
+                                              std::int64_t begin, std::int64_t end) {
+  gelu_gradient_elements(dinp, dout, inp, begin, end);
+}
+KERNELS_MULTIVERSION void gelu_gradient_range(bf16* dinp, const bf16* dout, const bf16* inp,
+                                              std::int64_t begin, std::int64_t end) {
+  gelu_gradient_elements(dinp, dout, inp, begin, end);
 }
 
 // The normal distribution at x, and x times its density.
@@ -217,8 +238,17 @@ void gelu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F) 
   parallel_ranges(R * F, kSigmoidCost,
                   [=](std::int64_t begin, std::int64_t end) { gelu_range(out, inp, begin, end); });
 }
+void gelu_forward(bf16* out, const bf16* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, kSigmoidCost,
+                  [=](std::int64_t begin, std::int64_t end) { gelu_range(out, inp, begin, end); });
+}
 
 void gelu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, kSigmoidCost, [=](std::int64_t begin, std::int64_t end) {
+    gelu_gradient_range(dinp, dout, inp, begin, end);
+  });
+}
+void gelu_backward(bf16* dinp, const bf16* dout, const bf16* inp, std::int64_t R, std::int64_t F) {
   parallel_ranges(R * F, kSigmoidCost, [=](std::int64_t begin, std::int64_t end) {
     gelu_gradient_range(dinp, dout, inp, begin, end);
   });

@@ -2,12 +2,18 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cuda/types.h"
+
 namespace kernels::cpu {
 
-// GELU, tanh form (GPT-2's gelu_new): out (R, F) from inp (R, F).
+// GELU, tanh form (GPT-2's gelu_new): out (R, F) from inp (R, F). In bf16 what is computed is fp32, and
+// rounded once.
 void gelu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);
+void gelu_forward(cuda::bf16* out, const cuda::bf16* inp, std::int64_t R, std::int64_t F);
 // dinp (R, F) = gradient; dinp may be the same memory as dout.
 void gelu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F);
+void gelu_backward(cuda::bf16* dinp, const cuda::bf16* dout, const cuda::bf16* inp, std::int64_t R,
+                   std::int64_t F);
 
 // GELU by the error function (Falcon, MPT, GPT-NeoX); as above.
 void gelu_exact_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);

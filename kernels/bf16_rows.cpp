@@ -204,14 +204,6 @@ void activation_backward(ActivationBackward kernel, bool gated, bf16* dinp, cons
   });
 }
 
-void gelu_forward(bf16* out, const bf16* inp, std::int64_t R, std::int64_t F) {
-  activation_forward(gelu_forward, false, out, inp, R * F, 1);
-}
-
-void gelu_backward(bf16* dinp, const bf16* dout, const bf16* inp, std::int64_t R, std::int64_t F) {
-  activation_backward(gelu_backward, false, dinp, dout, inp, R * F, 1);
-}
-
 void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F) {
   activation_forward(
       [](float* o, const float* i, std::int64_t r, std::int64_t f) { swiglu_forward(o, i, r, f); }, true, out,

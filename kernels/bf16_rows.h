@@ -52,8 +52,6 @@ void activation_forward(ActivationForward kernel, bool gated, bf16* out, const b
                         std::int64_t F);
 void activation_backward(ActivationBackward kernel, bool gated, bf16* dinp, const bf16* dout, const bf16* inp,
                          std::int64_t R, std::int64_t F);
-void gelu_forward(bf16* out, const bf16* inp, std::int64_t R, std::int64_t F);
-void gelu_backward(bf16* dinp, const bf16* dout, const bf16* inp, std::int64_t R, std::int64_t F);
 void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F);
 void swiglu_backward(bf16* dgate_up, const bf16* dout, const bf16* gate_up, std::int64_t R, std::int64_t F);
 

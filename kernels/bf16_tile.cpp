@@ -158,7 +158,7 @@ constexpr TileKernels<T> amx_steps() {
           .whole_pairs = kAmxSide,
           .most_rows = 512,
           .most_columns = 8 * kAmxColumns,
-          .summed = 256,
+          .summed = kParts<T> > 1 ? 384 : 256,  // sums of parts join in fp32, block by block: fewer of them
           .first = {amx_from_rows<T, place_of_first<T>>, amx_from_columns<T, place_of_first<T>>},
           .second = {amx_from_rows<T, place_of_second<T>>, amx_from_columns<T, place_of_second<T>>},
           .tile = amx_tile<T>};

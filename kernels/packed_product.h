@@ -11,35 +11,55 @@
 
 namespace kernels::cpu {
 
-// What one task computes of the result. More columns than one block of the second factor has: the first
-// factor's rows are packed once for block after block. Otherwise both are packed block by block of what is
-// summed.
-struct TaskSize {
-  std::int64_t rows, columns;
+// How a product is cut into tasks, and which of its factors is packed whole before them, by all threads
+// together: what is not, each task packs itself.
+struct ProductPlan {
+  std::int64_t rows, columns;  // of a task
+  bool first_at_once = false, second_at_once = false;
 };
 
-// Rows of which all that is summed is packed at once, in memory that the last cache holds; where these would
-// be few, the second factor would be packed again too often for them. Smaller tasks where there would be too
-// few for the threads. Sums do not depend on how they are cut.
+// What a packed factor may take to be packed at once: the last cache holds it.
+inline constexpr std::int64_t kMostPackedTogether = std::int64_t{16} << 20;
+inline constexpr std::int64_t kMostPackedByTask = std::int64_t{4} << 20;
+
+// The smaller factor at once where it may be, and tasks that divide the other's rows or columns, so that each
+// element is packed once. Where neither may be: tasks of rows of which all that is summed is packed at once,
+// or, where these would be few, both factors block by block of what is summed. Sums do not depend on how they
+// are cut.
 template <class T>
-TaskSize task_size(const TileKernels<T>& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
-  constexpr std::int64_t kMostPacked = (std::int64_t{4} << 20) / (kParts<T> * sizeof(cuda::bf16));
-  const std::int64_t at_once = kMostPacked / K / kernels.rows * kernels.rows;
-  TaskSize task{std::min(at_once, kernels.most_rows), whole(N, kernels.columns)};
-  if (task.rows < kernels.most_rows / 4 || task.columns <= kernels.most_columns)
-    task = {kernels.most_rows, std::min(task.columns, kernels.most_columns)};
-  const auto tasks = [&] {
-    return ((M + task.rows - 1) / task.rows) * ((N + task.columns - 1) / task.columns);
+ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
+  constexpr std::int64_t kElement = kParts<T> * sizeof(cuda::bf16);
+  const std::int64_t summed = 2 * pairs_of(kernels, K);
+  const std::int64_t whole_rows = whole(M, kernels.rows), whole_columns = whole(N, kernels.columns);
+  const auto may_be_packed = [&](std::int64_t count) {
+    return count * summed * kElement <= kMostPackedTogether;
   };
-  // No more than that: each packs the second factor again.
-  const std::int64_t wanted = 2 * omp_get_max_threads();
-  while (tasks() < wanted && (task.rows > 64 || task.columns > 2 * kernels.columns)) {
-    if (task.rows >= task.columns)
-      task.rows = whole(task.rows / 2, kernels.rows);
-    else
-      task.columns = std::max(2 * kernels.columns, whole(task.columns / 2, kernels.columns));
+  const std::int64_t rows_at_once = kMostPackedByTask / (summed * kElement) / kernels.rows * kernels.rows;
+  ProductPlan plan{std::min(rows_at_once, kernels.most_rows), whole_columns};
+  if (M < N && may_be_packed(whole_rows)) {
+    plan = {std::min(whole_rows, 2 * kernels.most_rows), whole_columns, true, false};
+  } else if (may_be_packed(whole_columns)) {
+    plan.second_at_once = true;
+    if (N <= kernels.most_columns) plan.rows = kernels.most_rows;
+  } else if (plan.rows < kernels.most_rows / 4 || plan.columns <= kernels.most_columns) {
+    plan = {kernels.most_rows, std::min(plan.columns, kernels.most_columns)};
   }
-  return task;
+  const auto tasks = [&] {
+    return ((M + plan.rows - 1) / plan.rows) * ((N + plan.columns - 1) / plan.columns);
+  };
+  // Two a thread, so that one that falls behind holds up the others less; no more, as each packs.
+  const std::int64_t wanted = 2 * omp_get_max_threads(), least_columns = 2 * kernels.columns;
+  constexpr std::int64_t kLeastRows = 64;
+  while (tasks() < wanted) {
+    const bool can_halve_rows = plan.rows > kLeastRows, can_halve_columns = plan.columns > least_columns;
+    if (!can_halve_rows && !can_halve_columns) break;
+    const bool prefers_rows = plan.second_at_once || (!plan.first_at_once && plan.rows >= plan.columns);
+    if (can_halve_rows && (prefers_rows || !can_halve_columns))
+      plan.rows = whole(plan.rows / 2, kernels.rows);
+    else
+      plan.columns = std::max(least_columns, whole(plan.columns / 2, kernels.columns));
+  }
+  return plan;
 }
 
 struct PackedScratch {
@@ -67,6 +87,34 @@ KERNELS_INLINE void finish_row(Out* out, const float* sums, const T* bias, const
   }
 }
 
+// Where a factor's packed elements lie: those of block after block of what is summed, `count` rows or columns
+// of each.
+template <class T>
+struct Panels {
+  Bf16Pair* begin;
+  std::int64_t count;  // whole tiles
+
+  // Of the block that begins at element k and has `pairs`, from row or column i on.
+  Bf16Pair* at(std::int64_t k, std::int64_t i, std::int64_t pairs) const {
+    return begin + kParts<T> * (count * k / 2 + i * pairs);
+  }
+};
+
+// All of a factor, on all threads.
+template <class T>
+void pack_together(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
+                   std::int64_t width, Panels<T> to, PackedFactor<T> factor, std::int64_t count,
+                   std::int64_t K) {
+  const std::int64_t each = kernels.most_columns / width * width;
+  const std::int64_t parts = (count + each - 1) / each, blocks = (K + kernels.summed - 1) / kernels.summed;
+  parallel_tasks(parts * blocks, [&](std::int64_t task) {
+    const std::int64_t k = task / parts * kernels.summed, first = task % parts * each;
+    const std::int64_t length = std::min(kernels.summed, K - k), pairs = pairs_of(kernels, length);
+    pack_panels<T>(packs, width, to.at(k, first, pairs), factor, first, std::min(each, count - first), k,
+                   length, pairs);
+  });
+}
+
 // The result (M, N) = sum over K of a times b. The epilogue says what becomes of the sums:
 //   finish(sums, stride, row, column, rows, columns): those (rows, columns), `stride` apart, are the result's
 //     from (row, column) on;
@@ -74,43 +122,63 @@ KERNELS_INLINE void finish_row(Out* out, const float* sums, const T* bias, const
 template <class T, class Epilogue>
 void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFactor<T> b,
                     const Epilogue& epilogue, std::int64_t M, std::int64_t N, std::int64_t K) {
-  const TaskSize size = task_size(kernels, M, N, K);
-  const std::int64_t across = (N + size.columns - 1) / size.columns;
-  const std::int64_t down = (M + size.rows - 1) / size.rows, stride = kernels.most_columns + kPadding;
+  const ProductPlan plan = product_plan(kernels, M, N, K);
+  const std::int64_t across = (N + plan.columns - 1) / plan.columns;
+  const std::int64_t down = (M + plan.rows - 1) / plan.rows, stride = kernels.most_columns + kPadding;
+  const std::int64_t all_pairs = pairs_of(kernels, K);
+  static thread_local Lines<Bf16Pair> packed_together;
+  Panels<T> together{nullptr,
+                     whole(plan.first_at_once ? M : N, plan.first_at_once ? kernels.rows : kernels.columns)};
+  if (plan.first_at_once || plan.second_at_once)
+    together.begin = packed_together.at_least(kParts<T> * together.count * all_pairs);
+  if (plan.first_at_once) pack_together<T>(kernels, kernels.first, kernels.rows, together, a, M, K);
+  if (plan.second_at_once) pack_together<T>(kernels, kernels.second, kernels.columns, together, b, N, K);
   parallel_tasks(down * across, [&](std::int64_t task) {
     static thread_local PackedScratch scratch;
-    const std::int64_t row = task / across * size.rows, first = task % across * size.columns;
-    const std::int64_t rows = std::min(size.rows, M - row), last = std::min(N, first + size.columns);
+    const std::int64_t row = task / across * plan.rows, first = task % across * plan.columns;
+    const std::int64_t rows = std::min(plan.rows, M - row), last = std::min(N, first + plan.columns);
     const std::int64_t packed_rows = whole(rows, kernels.rows);
     float* const sums = scratch.sums.at_least(packed_rows * stride);
-    const bool at_once = size.columns > kernels.most_columns;
-    const std::int64_t pairs_at_once = pairs_of(kernels, at_once ? K : std::min(kernels.summed, K));
-    Bf16Pair* const panels_a = scratch.a.at_least(kParts<T> * packed_rows * pairs_at_once);
-    Bf16Pair* const panels_b = scratch.b.at_least(kParts<T> * kernels.most_columns * kernels.summed / 2);
-    const auto rows_at = [&](std::int64_t k) {
-      return panels_a + (at_once ? kParts<T> * packed_rows * k / 2 : 0);
-    };
+    // Rows once for block after block of columns; where there is one, the memory of a block is enough.
+    const bool rows_at_once = !plan.first_at_once && plan.columns > kernels.most_columns;
     const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
-    const auto pack_rows = [&](std::int64_t k) {
-      pack_panels<T>(kernels.first, kernels.rows, rows_at(k), a, row, rows, k, length_at(k),
-                     pairs_of(kernels, length_at(k)));
+    const Panels<T> own_rows{
+        plan.first_at_once ? nullptr
+                           : scratch.a.at_least(kParts<T> * packed_rows *
+                                                (rows_at_once ? all_pairs : pairs_of(kernels, length_at(0)))),
+        packed_rows};
+    const Panels<T> own_columns{
+        plan.second_at_once ? nullptr
+                            : scratch.b.at_least(kParts<T> * kernels.most_columns * kernels.summed / 2),
+        kernels.most_columns};
+    const auto rows_at = [&](std::int64_t k, std::int64_t pairs) {
+      return plan.first_at_once ? together.at(k, row, pairs) : own_rows.at(rows_at_once ? k : 0, 0, pairs);
     };
-    if (at_once)
+    const auto pack_rows = [&](std::int64_t k) {
+      const std::int64_t pairs = pairs_of(kernels, length_at(k));
+      pack_panels<T>(kernels.first, kernels.rows, rows_at(k, pairs), a, row, rows, k, length_at(k), pairs);
+    };
+    if (rows_at_once)
       for (std::int64_t k = 0; k < K; k += kernels.summed) pack_rows(k);
     for (std::int64_t column = first; column < last; column += kernels.most_columns) {
       const std::int64_t columns = std::min(kernels.most_columns, last - column);
       if (kernels.begin_tiles) kernels.begin_tiles();
       for (std::int64_t k = 0; k < K; k += kernels.summed) {
         const std::int64_t pairs = pairs_of(kernels, length_at(k));
-        if (!at_once) pack_rows(k);
-        pack_panels<T>(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k), pairs);
+        if (!plan.first_at_once && !rows_at_once) pack_rows(k);
+        Bf16Pair* const panels_b =
+            plan.second_at_once ? together.at(k, column, pairs) : own_columns.at(0, 0, pairs);
+        if (!plan.second_at_once)
+          pack_panels<T>(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k),
+                         pairs);
+        const Bf16Pair* const panels_a = rows_at(k, pairs);
         const bool is_last = k + kernels.summed >= K;
         for (std::int64_t i = 0; i < rows; i += kernels.rows) {
           float* const of_rows = sums + i * stride;
           const std::int64_t count = std::min(kernels.rows, rows - i);
           for (std::int64_t j = 0; j < columns; j += kernels.columns) {
             if (is_last) epilogue.ask_for_added(row + i, column + j, count);
-            kernels.tile(of_rows + j, stride, rows_at(k) + kParts<T> * i * pairs,
+            kernels.tile(of_rows + j, stride, panels_a + kParts<T> * i * pairs,
                          panels_b + kParts<T> * j * pairs, pairs, k > 0);
           }
           // While their sums are in the first cache, and many columns at once: each row is another page.
