@@ -22,6 +22,32 @@ namespace {
 constexpr int kLooks = 11;  // a burst of another program's work spoils a few of them
 constexpr std::chrono::milliseconds kBetweenLooks{100};
 
+double arithmetic(const Pace& pace) {
+  return pace.arithmetic;
+}
+
+// A part of the pace by what a step took, of all stretches but those where it is least and greatest.
+std::vector<double> per_second(const std::vector<Stretch>& stretches, const auto& part) {
+  std::vector<double> all;
+  for (const Stretch& stretch : stretches) all.push_back(part(stretch.pace) / stretch.seconds);
+  std::ranges::sort(all);
+  if (all.size() > 2) all = {all.begin() + 1, all.end() - 1};
+  return all;
+}
+
+double mean_of(const std::vector<double>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
+}
+
+// Half of the 90 % band of the mean of at least two numbers, as a share of it.
+double error_of_mean(const std::vector<double>& numbers) {
+  constexpr double kNineTenths = 1.645;  // standard deviations of a normal distribution, either way
+  const double mean = mean_of(numbers), count = static_cast<double>(numbers.size());
+  double squares = 0;
+  for (const double number : numbers) squares += (number - mean) * (number - mean);
+  return kNineTenths * std::sqrt(squares / (count - 1) / count) / mean;
+}
+
 }  // namespace
 
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration) {
@@ -38,19 +64,20 @@ Pace pace_of_run(const std::vector<Stretch>& stretches) {
   std::vector<double> seconds;
   for (const Stretch& stretch : stretches) seconds.push_back(stretch.seconds);
   const double middle = sim::quantile(std::move(seconds), 0.5);
-  const auto scaled = [&](const auto& part) {
-    std::vector<double> at_middle;
-    for (const Stretch& stretch : stretches)
-      at_middle.push_back(part(stretch.pace) / stretch.seconds * middle);
-    std::ranges::sort(at_middle);
-    const std::ptrdiff_t left_out = at_middle.size() > 2 ? 1 : 0;
-    return std::accumulate(at_middle.begin() + left_out, at_middle.end() - left_out, 0.0) /
-           static_cast<double>(std::ssize(at_middle) - 2 * left_out);
-  };
-  Pace pace{.arithmetic = scaled([](const Pace& p) { return p.arithmetic; })};
+  Pace pace{.arithmetic = middle * mean_of(per_second(stretches, arithmetic))};
   for (std::size_t i = 0; i < kStreams; ++i)
-    pace.streams[i] = scaled([&](const Pace& p) { return p.streams[i]; });
+    pace.streams[i] = middle * mean_of(per_second(stretches, [&](const Pace& p) { return p.streams[i]; }));
   return pace;
+}
+
+double error_of_run(const std::vector<Stretch>& stretches) {
+  constexpr std::size_t kFewest = 8;
+  if (stretches.size() < kFewest) return sim::Slowdown{}.error;
+  double error = error_of_mean(per_second(stretches, arithmetic));
+  for (std::size_t i = 0; i < kStreams; ++i)
+    error =
+        std::max(error, error_of_mean(per_second(stretches, [&](const Pace& p) { return p.streams[i]; })));
+  return error;
 }
 
 MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(calibrated_pace(calibration)) {
@@ -91,7 +118,10 @@ void MachineProbe::ended(sim::Seconds took) {
 
 sim::Slowdown MachineProbe::of_run() const {
   if (around_.empty()) return {};
-  return times_as_long(stretches_.empty() ? median(around_) : pace_of_run(stretches_), *calibrated_);
+  if (stretches_.empty()) return times_as_long(median(around_), *calibrated_);
+  sim::Slowdown slowdown = times_as_long(pace_of_run(stretches_), *calibrated_);
+  slowdown.error = error_of_run(stretches_);
+  return slowdown;
 }
 
 bool is_steady(const sim::Slowdown& slowdown) {

@@ -27,6 +27,9 @@ struct Stretch {
 // and time go together, and the mean over stretches, but for the least and the greatest, is scaled to the
 // median of their seconds. At least one stretch.
 Pace pace_of_run(const std::vector<Stretch>& stretches);
+// sim::Slowdown::error of that, from how far apart the stretches are: of their mean, by the normal
+// distribution. Of less than eight stretches nothing is said.
+double error_of_run(const std::vector<Stretch>& stretches);
 
 // The machine's pace around a run and while it lasts, between its steps or tokens. What interrupts a run
 // comes and goes within seconds, and two looks at its ends miss most of it. Takes as much memory as

@@ -38,7 +38,8 @@ double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
 
 // Ranks do alike: as the first one finds it.
 sim::Slowdown of_first(const sim::Slowdown& own, Communicator* among) {
-  return among ? sim::Slowdown{among->of_first(own.arithmetic), among->of_first(own.memory)} : own;
+  if (!among) return own;
+  return {among->of_first(own.arithmetic), among->of_first(own.memory), among->of_first(own.error)};
 }
 
 // What a step, or a token behind the first, took: what judged_time() is of.

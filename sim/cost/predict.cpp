@@ -285,8 +285,7 @@ std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& pri
 
 // The band of a step whose operations were timed one by one on the machine that runs it, where it runs them
 // one after the other: what is wrong about a kind is wrong wherever it runs, but kinds err independently of
-// each other, and with all of them the machine itself, which counts as the same within kSteadyWithin either
-// way (nine tenths of an even distribution over that).
+// each other, and with all of them what is known of the machine's pace.
 void set_band_of_samples(const Calibration* calibration, Report& report) {
   if (!calibration || calibration->samples.empty()) return;
   struct Ends {
@@ -299,7 +298,7 @@ void set_band_of_samples(const Calibration* calibration, Report& report) {
     ends.below += row.duration - row.low;
     ends.above += row.high - row.duration;
   }
-  const double of_machine = 0.9 * (kSteadyWithin - 1) * report.step_time.value;
+  const double of_machine = calibration->slowdown.error * report.step_time.value;
   double below = of_machine, above = of_machine;
   for (const auto& [kind, ends] : of_kind) {
     below = std::hypot(below, ends.below.value);

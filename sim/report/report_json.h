@@ -23,6 +23,8 @@ void fields(auto& v, Like<Slowdown> auto& slowdown) {
   v.require(slowdown.arithmetic > 0, "arithmetic", kLegal);
   v.needed("memory", slowdown.memory);
   v.require(slowdown.memory > 0, "memory", kLegal);
+  v("error", slowdown.error);
+  v.require(slowdown.error >= 0, "error", "must be 0 or above, a share");
 }
 
 void fields(auto& v, Like<Source> auto& s) {

@@ -495,6 +495,28 @@ TEST_CASE("A run's pace is that of the steps that it is judged by, where a machi
   near(runtime::pace_of_run({{0.1, at(1)}}), 1);
 }
 
+TEST_CASE("How sure a run's pace is follows from how far apart its stretches are") {
+  std::vector<runtime::Stretch> stretches;
+  const auto add = [&](int count, double apart) {
+    for (int i = 0; i < count; ++i)
+      stretches.push_back(
+          {0.1, {.arithmetic = 0.01 * (i % 2 == 0 ? 1 + apart : 1 - apart), .streams = {1, 1}}});
+  };
+  add(6, 0);
+  CHECK(runtime::error_of_run(stretches) == sim::Slowdown{}.error);  // too few
+  add(12, 0);
+  CHECK(runtime::error_of_run(stretches) == Approx(0).margin(1e-12));
+  // 16 of 18 count: 1.645 standard deviations of a mean of 16, each a tenth off.
+  stretches.clear();
+  add(18, 0.1);
+  CHECK(runtime::error_of_run(stretches) == Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4));
+  // The streams count as well as arithmetic, and how steps and pace go together, not whether they change.
+  for (runtime::Stretch& stretch : stretches) stretch = {stretch.pace.arithmetic * 10, stretch.pace};
+  CHECK(runtime::error_of_run(stretches) == Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4).epsilon(0.05));
+  for (runtime::Stretch& stretch : stretches) stretch.pace.streams = {stretch.seconds, 2 * stretch.seconds};
+  CHECK(runtime::error_of_run(stretches) == Approx(0).margin(1e-12));
+}
+
 TEST_CASE("What was timed at another pace of memory or arithmetic counts as if at the median pace") {
   sim::Calibration known = calibration();
   known.hardware.last_level_cache = {1 << 20};
@@ -559,7 +581,7 @@ TEST_CASE("A machine that takes twice as long is predicted to take twice as long
   sim::Calibration known = calibration();
   known.hardware.is_cpu = scenario.hardware.is_cpu = true;
   const sim::Seconds before = sim::step_time(sim::predict(scenario, &known));
-  known.slowdown = {2, 2};
+  known.slowdown = {2, 2, 0.03};
   const sim::Report slow = sim::predict(scenario, &known);
   CHECK(sim::step_time(slow) / before == Approx(2).epsilon(1e-9));
   const sim::Report read = sim::report_from_json(sim::to_json(slow), "a report");

@@ -326,8 +326,15 @@ TEST_CASE("a step's band is narrower than those of its operations, which err eac
   for (const Row& row : report.rows) low += row.low.value, high += row.high.value;
   CHECK(report.step_low.value > low);
   CHECK(report.step_high.value < high);
-  // Not narrower than what the same machine may differ from one time to another.
+  // Not narrower than what the same machine may differ from one time to another; what is known of its pace
+  // says how much that is.
   CHECK(report.step_high / report.step_time > 1 + 0.8 * (kSteadyWithin - 1));
+  Calibration sure = c;
+  sure.slowdown.error = 0;
+  const Report surer = predict(s, &sure);
+  CHECK(surer.step_time == report.step_time);
+  CHECK(surer.step_low > report.step_low);
+  CHECK(surer.step_high < report.step_high);
 }
 
 TEST_CASE("residuals are what leaving a sample out costs: none where the ratio is the same everywhere") {
