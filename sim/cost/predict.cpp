@@ -284,28 +284,37 @@ std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& pri
 }
 
 // The band of a step whose operations were timed one by one on the machine that runs it, where it runs them
-// one after the other: what is wrong about a kind is wrong wherever it runs, but kinds err independently of
-// each other, and with all of them what is known of the machine's pace.
+// one after the other. Kinds err independently of each other. Within a kind, what was timed at its very shape
+// is off by what a step does to such kernels, all alike; what is predicted from samples of other shapes is
+// off as a sample that is left out is, each by itself. With all of them goes what is known of the machine's
+// pace.
 void set_band_of_samples(const Calibration* calibration, Report& report) {
   if (!calibration || calibration->samples.empty()) return;
-  struct Ends {
-    Seconds below, above;
+  struct Side {
+    std::map<OpKind, double> alike;
+    double squares = 0;  // of those that err by themselves
+
+    void add(const Row& row, Seconds error) {
+      if (row.provenance == Provenance::interpolated)
+        squares += error.value * error.value;
+      else
+        alike[row.kind] += error.value;
+    }
+    Seconds with(double more) const {
+      double all = squares + more * more;
+      for (const auto& [kind, error] : alike) all += error * error;
+      return {std::sqrt(all)};
+    }
   };
-  std::map<OpKind, Ends> of_kind;
+  Side below, above;
   for (const Row& row : report.rows) {
     if (row.rank != report.rows.front().rank) return;
-    Ends& ends = of_kind[row.kind];
-    ends.below += row.duration - row.low;
-    ends.above += row.high - row.duration;
+    below.add(row, row.duration - row.low);
+    above.add(row, row.high - row.duration);
   }
   const double of_machine = calibration->slowdown.error * report.step_time.value;
-  double below = of_machine, above = of_machine;
-  for (const auto& [kind, ends] : of_kind) {
-    below = std::hypot(below, ends.below.value);
-    above = std::hypot(above, ends.above.value);
-  }
-  report.step_low = std::max(report.step_low, report.step_time - Seconds{below});
-  report.step_high = std::min(report.step_high, report.step_time + Seconds{above});
+  report.step_low = std::max(report.step_low, report.step_time - below.with(of_machine));
+  report.step_high = std::min(report.step_high, report.step_time + above.with(of_machine));
 }
 
 // Adds what follows from the times of a plan's programs. `uses_of(p)`: what a program did with blocks.

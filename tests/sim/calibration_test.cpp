@@ -335,6 +335,19 @@ TEST_CASE("a step's band is narrower than those of its operations, which err eac
   CHECK(surer.step_time == report.step_time);
   CHECK(surer.step_low > report.step_low);
   CHECK(surer.step_high < report.step_high);
+  // Shapes that no sample has err each by itself, as the samples of which one was left out.
+  std::map<OpKind, double> exact;
+  double squares = 0;
+  for (const Row& row : surer.rows) {
+    const double error = (row.high - row.duration).value;
+    if (row.provenance == Provenance::interpolated)
+      squares += error * error;
+    else
+      exact[row.kind] += error;
+  }
+  REQUIRE(squares > 0);
+  for (const auto& [kind, error] : exact) squares += error * error;
+  CHECK((surer.step_high - surer.step_time).value == Approx(std::sqrt(squares)));
 }
 
 TEST_CASE("residuals are what leaving a sample out costs: none where the ratio is the same everywhere") {
