@@ -28,7 +28,7 @@ struct Stretch {
 // median of their seconds. At least one stretch.
 Pace pace_of_run(const std::vector<Stretch>& stretches);
 // sim::Slowdown::error of that, from how far apart the stretches are: of their mean, by the normal
-// distribution. Of less than eight stretches nothing is said.
+// distribution. Fewer than eight stretches say nothing: then it is what nothing else is known for.
 double error_of_run(const std::vector<Stretch>& stretches);
 
 // The machine's pace around a run and while it lasts, between its steps or tokens. What interrupts a run

@@ -26,11 +26,12 @@ def run(command):
     return done.stdout
 
 
-def ridgepoint_training(program, folder, tokens):
+def ridgepoint_training(program, folder, tokens, capacity):
     output = run([program, "train", "--model", folder, "--data", tokens, "--steps", reference.STEPS, "--micro-batch",
                   reference.BATCH, "--seq-len", reference.LENGTH, "--lr", "1e-3", "--lr-schedule", "constant",
                   "--weight-decay", "0", "--beta1", "0.9", "--beta2", "0.95", "--eps", "1e-8", "--grad-clip", "0",
-                  "--data-order", "sequential", "--dtype", "fp32", "--device", "cpu", "--stream"])
+                  "--expert-capacity-factor", capacity, "--data-order", "sequential", "--dtype", "fp32",
+                  "--device", "cpu", "--stream"])
     steps = [event for event in map(json.loads, output.splitlines()) if event.get("event") == "step"]
     return [s["loss"] for s in steps], [s["grad_norm"] for s in steps]
 
@@ -61,7 +62,8 @@ def expected_of(folder):
 
 def check(program, label, folder, expected, tokens_file, tolerance):
     try:
-        losses, norms = ridgepoint_training(program, folder, tokens_file)
+        losses, norms = ridgepoint_training(program, folder, tokens_file,
+                                            expected["training"].get("expert_capacity_factor", 0))
         generated = ridgepoint_generation(program, folder)
     except (RuntimeError, KeyError, ValueError) as error:
         print(f"{label:28} FAILED  {error}")
