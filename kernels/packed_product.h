@@ -11,21 +11,25 @@
 
 namespace kernels::cpu {
 
-// How a product is cut into tasks, and which of its factors is packed whole before them, by all threads
-// together: what is not, each task packs itself.
+// Which factor is packed whole before the tasks, by all threads together. What is not, each task packs
+// itself.
+enum class PackedTogether { none, first, second };
+
+// How a product is cut into tasks.
 struct ProductPlan {
   std::int64_t rows, columns;  // of a task
-  bool first_at_once = false, second_at_once = false;
+  PackedTogether together = PackedTogether::none;
 };
 
-// What a packed factor may take to be packed at once: the last cache holds it.
+// Bytes of a factor that is packed together, and of the rows that a task packs at once: the last cache holds
+// both.
 inline constexpr std::int64_t kMostPackedTogether = std::int64_t{16} << 20;
 inline constexpr std::int64_t kMostPackedByTask = std::int64_t{4} << 20;
 
-// The smaller factor at once where it may be, and tasks that divide the other's rows or columns, so that each
-// element is packed once. Where neither may be: tasks of rows of which all that is summed is packed at once,
-// or, where these would be few, both factors block by block of what is summed. Sums do not depend on how they
-// are cut.
+// The smaller factor together where it may be, and tasks that divide the other's rows or columns, so that
+// each element is packed once. Where neither may be: tasks of rows of which all that is summed is packed at
+// once, or, where these would be few, both factors block by block of what is summed. Sums do not depend on
+// how they are cut.
 template <class T>
 ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
   constexpr std::int64_t kElement = kParts<T> * sizeof(cuda::bf16);
@@ -37,9 +41,9 @@ ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int
   const std::int64_t rows_at_once = kMostPackedByTask / (summed * kElement) / kernels.rows * kernels.rows;
   ProductPlan plan{std::min(rows_at_once, kernels.most_rows), whole_columns};
   if (M < N && may_be_packed(whole_rows)) {
-    plan = {std::min(whole_rows, 2 * kernels.most_rows), whole_columns, true, false};
+    plan = {std::min(whole_rows, 2 * kernels.most_rows), whole_columns, PackedTogether::first};
   } else if (may_be_packed(whole_columns)) {
-    plan.second_at_once = true;
+    plan.together = PackedTogether::second;
     if (N <= kernels.most_columns) plan.rows = kernels.most_rows;
   } else if (plan.rows < kernels.most_rows / 4 || plan.columns <= kernels.most_columns) {
     plan = {kernels.most_rows, std::min(plan.columns, kernels.most_columns)};
@@ -50,11 +54,11 @@ ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int
   // Two a thread, so that one that falls behind holds up the others less; no more, as each packs.
   const std::int64_t wanted = 2 * omp_get_max_threads(), least_columns = 2 * kernels.columns;
   constexpr std::int64_t kLeastRows = 64;
-  while (tasks() < wanted) {
-    const bool can_halve_rows = plan.rows > kLeastRows, can_halve_columns = plan.columns > least_columns;
-    if (!can_halve_rows && !can_halve_columns) break;
-    const bool prefers_rows = plan.second_at_once || (!plan.first_at_once && plan.rows >= plan.columns);
-    if (can_halve_rows && (prefers_rows || !can_halve_columns))
+  while (tasks() < wanted && (plan.rows > kLeastRows || plan.columns > least_columns)) {
+    // The side of the factor that tasks pack; where they pack both, the longer one.
+    const bool halves_rows = plan.together == PackedTogether::none ? plan.rows >= plan.columns
+                                                                   : plan.together == PackedTogether::second;
+    if (plan.rows > kLeastRows && (halves_rows || plan.columns <= least_columns))
       plan.rows = whole(plan.rows / 2, kernels.rows);
     else
       plan.columns = std::max(least_columns, whole(plan.columns / 2, kernels.columns));
@@ -91,20 +95,22 @@ KERNELS_INLINE void finish_row(Out* out, const float* sums, const T* bias, const
 // of each.
 template <class T>
 struct Panels {
-  Bf16Pair* begin;
-  std::int64_t count;  // whole tiles
+  Bf16Pair* begin = nullptr;
+  std::int64_t count = 0;  // whole tiles
 
-  // Of the block that begins at element k and has `pairs`, from row or column i on.
+  // From row or column i on, in the block that begins at element k and has `pairs`.
   Bf16Pair* at(std::int64_t k, std::int64_t i, std::int64_t pairs) const {
     return begin + kParts<T> * (count * k / 2 + i * pairs);
   }
 };
 
-// All of a factor, on all threads.
+// All of a factor, on all threads, in memory of the calling one that its next product takes.
 template <class T>
-void pack_together(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
-                   std::int64_t width, Panels<T> to, PackedFactor<T> factor, std::int64_t count,
-                   std::int64_t K) {
+Panels<T> pack_together(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
+                        std::int64_t width, PackedFactor<T> factor, std::int64_t count, std::int64_t K) {
+  static thread_local Lines<Bf16Pair> memory;
+  const std::int64_t whole_count = whole(count, width);
+  const Panels<T> to{memory.at_least(kParts<T> * whole_count * pairs_of(kernels, K)), whole_count};
   const std::int64_t each = kernels.most_columns / width * width;
   const std::int64_t parts = (count + each - 1) / each, blocks = (K + kernels.summed - 1) / kernels.summed;
   parallel_tasks(parts * blocks, [&](std::int64_t task) {
@@ -113,6 +119,7 @@ void pack_together(const TileKernels<T>& kernels, const typename TileKernels<T>:
     pack_panels<T>(packs, width, to.at(k, first, pairs), factor, first, std::min(each, count - first), k,
                    length, pairs);
   });
+  return to;
 }
 
 // The result (M, N) = sum over K of a times b. The epilogue says what becomes of the sums:
@@ -126,13 +133,11 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
   const std::int64_t across = (N + plan.columns - 1) / plan.columns;
   const std::int64_t down = (M + plan.rows - 1) / plan.rows, stride = kernels.most_columns + kPadding;
   const std::int64_t all_pairs = pairs_of(kernels, K);
-  static thread_local Lines<Bf16Pair> packed_together;
-  Panels<T> together{nullptr,
-                     whole(plan.first_at_once ? M : N, plan.first_at_once ? kernels.rows : kernels.columns)};
-  if (plan.first_at_once || plan.second_at_once)
-    together.begin = packed_together.at_least(kParts<T> * together.count * all_pairs);
-  if (plan.first_at_once) pack_together<T>(kernels, kernels.first, kernels.rows, together, a, M, K);
-  if (plan.second_at_once) pack_together<T>(kernels, kernels.second, kernels.columns, together, b, N, K);
+  const bool first_together = plan.together == PackedTogether::first;
+  const bool second_together = plan.together == PackedTogether::second;
+  Panels<T> together{};
+  if (first_together) together = pack_together<T>(kernels, kernels.first, kernels.rows, a, M, K);
+  if (second_together) together = pack_together<T>(kernels, kernels.second, kernels.columns, b, N, K);
   parallel_tasks(down * across, [&](std::int64_t task) {
     static thread_local PackedScratch scratch;
     const std::int64_t row = task / across * plan.rows, first = task % across * plan.columns;
@@ -140,19 +145,18 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
     const std::int64_t packed_rows = whole(rows, kernels.rows);
     float* const sums = scratch.sums.at_least(packed_rows * stride);
     // Rows once for block after block of columns; where there is one, the memory of a block is enough.
-    const bool rows_at_once = !plan.first_at_once && plan.columns > kernels.most_columns;
+    const bool rows_at_once = !first_together && plan.columns > kernels.most_columns;
     const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
     const Panels<T> own_rows{
-        plan.first_at_once ? nullptr
-                           : scratch.a.at_least(kParts<T> * packed_rows *
-                                                (rows_at_once ? all_pairs : pairs_of(kernels, length_at(0)))),
+        first_together ? nullptr
+                       : scratch.a.at_least(kParts<T> * packed_rows *
+                                            (rows_at_once ? all_pairs : pairs_of(kernels, length_at(0)))),
         packed_rows};
     const Panels<T> own_columns{
-        plan.second_at_once ? nullptr
-                            : scratch.b.at_least(kParts<T> * kernels.most_columns * kernels.summed / 2),
+        second_together ? nullptr : scratch.b.at_least(kParts<T> * kernels.most_columns * kernels.summed / 2),
         kernels.most_columns};
     const auto rows_at = [&](std::int64_t k, std::int64_t pairs) {
-      return plan.first_at_once ? together.at(k, row, pairs) : own_rows.at(rows_at_once ? k : 0, 0, pairs);
+      return first_together ? together.at(k, row, pairs) : own_rows.at(rows_at_once ? k : 0, 0, pairs);
     };
     const auto pack_rows = [&](std::int64_t k) {
       const std::int64_t pairs = pairs_of(kernels, length_at(k));
@@ -165,10 +169,10 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
       if (kernels.begin_tiles) kernels.begin_tiles();
       for (std::int64_t k = 0; k < K; k += kernels.summed) {
         const std::int64_t pairs = pairs_of(kernels, length_at(k));
-        if (!plan.first_at_once && !rows_at_once) pack_rows(k);
+        if (!first_together && !rows_at_once) pack_rows(k);
         Bf16Pair* const panels_b =
-            plan.second_at_once ? together.at(k, column, pairs) : own_columns.at(0, 0, pairs);
-        if (!plan.second_at_once)
+            second_together ? together.at(k, column, pairs) : own_columns.at(0, 0, pairs);
+        if (!second_together)
           pack_panels<T>(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k),
                          pairs);
         const Bf16Pair* const panels_a = rows_at(k, pairs);

@@ -73,8 +73,7 @@ TEST_CASE("matmul_backward_input is as accurate as plain loops, written or accum
 }
 
 TEST_CASE(
-    "matmul_backward_weight adds the weight's and the bias's gradient as accurately as plain loops, or "
-    "writes "
+    "matmul_backward_weight adds the weight's and the bias's gradient as accurately as plain loops, or writes "
     "them") {
   for (const MatmulShape s : kShapes) {
     CAPTURE(s.M, s.N, s.K);
