@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "kernels/attention_packed.h"
 #include "kernels/attention_tile.h"
-#include "kernels/bf16_values.h"
 #include "kernels/blas_product.h"
-#include "kernels/cuda/types.h"
+#include "kernels/cached_tiles.h"
 #include "kernels/parallel.h"
 #include "kernels/tile_product.h"
 #include "kernels/vector_math.h"
@@ -33,13 +32,14 @@ void head_scores(float* scores, ConstRows a, ConstRows b, AttentionShape s) {
 // ------------------------------------------------------------------------------------ flash
 
 void attention_flash_forward(float* out, float* lse, const float* qkv, AttentionShape s) {
+  if (packs_attention<float>(s.T)) return packed_attention_forward(out, lse, qkv, s, s.sinks);
   const PackedHeads<const float> packed{qkv, s};
   const std::int64_t group = s.H / s.G;
-  each_query_tile(s, [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows) {
-    attend_query_tile(from_row(output_rows(out, s, b, h), first),
-                      lse ? lse + (b * s.H + h) * s.T + first : nullptr,
-                      from_row(packed.queries(b, h), first), DirectTiles{packed.keys(b, h / group)},
-                      DirectTiles{packed.values(b, h / group)}, mask_of_head(s, h), first, rows, s.D, s.D);
+  each_query_tile(s, kQueryTile, [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows) {
+    attend_query_tile(
+        from_row(output_rows(out, s, b, h), first), lse ? lse + (b * s.H + h) * s.T + first : nullptr,
+        from_row(packed.queries(b, h), first), DirectTiles<float>{packed.keys(b, h / group)},
+        DirectTiles<float>{packed.values(b, h / group)}, mask_of_head(s, h), first, rows, s.D, s.D);
   });
 }
 
@@ -65,6 +65,7 @@ void attention_sinks_backward(float* dsinks, const float* dout, const float* out
 
 void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out,
                               const float* lse, AttentionShape s) {
+  if (packs_attention<float>(s.T)) return packed_attention_backward(dqkv, dout, qkv, out, lse, s);
   const PackedHeads<const float> packed{qkv, s};
   const PackedHeads<float> gradients{dqkv, s};
   const std::int64_t group = s.H / s.G;
@@ -181,93 +182,6 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
 }
 
 // ------------------------------------------------------------------------------------ cached
-
-namespace {
-
-// Rows (rows, D) of a cache in fp8 with a head's scale.
-KERNELS_MULTIVERSION void expand_e4m3(float* to, const cuda::e4m3* from, float scale, std::int64_t count) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) to[i] = scale * cuda::to_float(from[i]);
-}
-
-// ... and of one in int8, whose rows end with the step that they are multiples of.
-KERNELS_MULTIVERSION void expand_codes(float* to, const std::int8_t* from, std::int64_t rows,
-                                       std::int64_t D) {
-  for (std::int64_t i = 0; i < rows; ++i, to += D, from += D + KvCache::kScaleBytes) {
-    float step = 0;
-    std::memcpy(&step, from + D, sizeof step);
-#pragma omp simd
-    for (std::int64_t d = 0; d < D; ++d) to[d] = step * static_cast<float>(from[d]);
-  }
-}
-
-// Keys or values of a head of a sequence in a cache.
-class CachedTiles {
- public:
-  enum Which { kKeys, kValues };
-
-  CachedTiles(const KvCache& cache, Which which, AttentionShape s, std::int64_t b, std::int64_t g)
-      : cache_(cache),
-        data_(which == kKeys ? cache.k : cache.v),
-        scale_(cache.is_fp8() ? cache.scales[which * s.G + g] : 1.0f),
-        b_(b),
-        g_(g),
-        G_(s.G),
-        D_(s.D) {}
-
-  // `count` <= kKeyTile rows from `first` on: where they lie, if they follow each other in fp32; else brought
-  // together in `gathered`.
-  ConstRows tile(std::int64_t first, std::int64_t count, float* gathered) const {
-    if (is_wide() && cache_.run(first) >= count) return {f32(first), D_};
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t rows = std::min(count - done, cache_.run(first + done));
-      float* const to = gathered + done * D_;
-      if (cache_.is_fp8())
-        expand_e4m3(to, static_cast<const cuda::e4m3*>(data_) + row(first + done) * D_, scale_, rows * D_);
-      else if (cache_.is_int8)
-        expand_codes(to, codes(first + done), rows, D_);
-      else if (cache_.is_bf16)
-        widen(to, static_cast<const cuda::bf16*>(data_) + row(first + done) * D_, rows * D_);
-      else
-        std::copy_n(f32(first + done), rows * D_, to);
-      done += rows;
-    }
-    return {gathered, D_};
-  }
-
-  void write(std::int64_t t, const float* from) const {
-    if (is_wide()) {
-      std::copy_n(from, D_, static_cast<float*>(data_) + row(t) * D_);
-      return;
-    }
-    if (cache_.is_bf16) return narrow(static_cast<cuda::bf16*>(data_) + row(t) * D_, from, D_);
-    if (cache_.is_int8) return round_to_codes(codes(t), from);
-    std::uint8_t* const to = static_cast<std::uint8_t*>(data_) + row(t) * D_;
-    for (std::int64_t d = 0; d < D_; ++d) to[d] = cuda::to_e4m3(from[d] / scale_).bits;
-  }
-
- private:
-  bool is_wide() const { return !cache_.is_fp8() && !cache_.is_bf16 && !cache_.is_int8; }
-  std::int8_t* codes(std::int64_t t) const {
-    return static_cast<std::int8_t*>(data_) + row(t) * (D_ + KvCache::kScaleBytes);
-  }
-  void round_to_codes(std::int8_t* to, const float* from) const {
-    float largest = 0;
-    for (std::int64_t d = 0; d < D_; ++d) largest = std::max(largest, std::abs(from[d]));
-    const float step = largest / 127, steps = step > 0 ? 1 / step : 0;
-    for (std::int64_t d = 0; d < D_; ++d) to[d] = static_cast<std::int8_t>(std::lrint(from[d] * steps));
-    std::memcpy(to + D_, &step, sizeof step);
-  }
-  std::int64_t row(std::int64_t t) const { return cache_.row(b_, g_, t, G_); }
-  const float* f32(std::int64_t t) const { return static_cast<const float*>(data_) + row(t) * D_; }
-
-  const KvCache& cache_;
-  void* data_;
-  float scale_;
-  std::int64_t b_, g_, G_, D_;
-};
-
-}  // namespace
 
 void kv_append(const KvCache& cache, const float* qkv, const std::int32_t* positions, AttentionShape s) {
   const PackedHeads<const float> packed{qkv, s};
@@ -472,8 +386,9 @@ void attention_cached(float* out, const float* qkv, const KvCache& cache, const 
     attention_cached_streamed(out, qkv, cache, positions, s);
     return;
   }
+  if (packs_attention<float>(s.T)) return packed_attention_cached(out, qkv, cache, positions, s);
   const PackedHeads<const float> packed{qkv, s};
-  each_query_tile(s, [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows) {
+  each_query_tile(s, kQueryTile, [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows) {
     attend_query_tile(from_row(output_rows(out, s, b, h), first), nullptr,
                       from_row(packed.queries(b, h), first),
                       CachedTiles(cache, CachedTiles::kKeys, s, b, h / group),

@@ -122,14 +122,14 @@ void begin_softmax(OnlineSoftmax& state, const HeadMask& mask);
 // log-sum-exp goes to lse where it is not null. A query that has seen no key gets 0 and -inf.
 void end_softmax(OnlineSoftmax& state, float* lse, std::int64_t rows);
 
-// Calls body(b, h, first, rows) for each head's queries, kQueryTile at a time, on all threads. Later tiles
-// see more keys: handed out first, so that the short ones fill the gaps at the end.
+// Calls body(b, h, first, rows) for each head's queries, `together` at a time, on all threads. Later ones see
+// more keys: handed out first, so that the short ones fill the gaps at the end.
 template <class Body>
-void each_query_tile(AttentionShape s, const Body& body) {
-  const std::int64_t tiles = (s.T + kQueryTile - 1) / kQueryTile, heads = s.B * s.H;
+void each_query_tile(AttentionShape s, std::int64_t together, const Body& body) {
+  const std::int64_t tiles = (s.T + together - 1) / together, heads = s.B * s.H;
   parallel_tasks(tiles * heads, [&](std::int64_t task) {
-    const std::int64_t first = (tiles - 1 - task / heads) * kQueryTile;
-    body(task % heads / s.H, task % s.H, first, std::min(kQueryTile, s.T - first));
+    const std::int64_t first = (tiles - 1 - task / heads) * together;
+    body(task % heads / s.H, task % s.H, first, std::min(together, s.T - first));
   });
 }
 
@@ -147,9 +147,10 @@ void online_softmax_tile(float* scores, OnlineSoftmax& state, std::int64_t keys,
 void multiply_rows(Rows rows, const float* factors, std::int64_t count, std::int64_t D);
 
 // Keys or values that lie in memory as they are read. tile(): `count` <= kKeyTile rows from `first` on.
+template <class T>
 struct DirectTiles {
-  ConstRows rows;
-  ConstRows tile(std::int64_t first, std::int64_t, float*) const { return {rows.row(first), rows.stride}; }
+  HeadRows<const T> rows;
+  HeadRows<const T> tile(std::int64_t first, std::int64_t, float*) const { return from_row(rows, first); }
 };
 
 // Attention of `rows` <= kQueryTile consecutive queries, from `position` on, to the keys that are added, in

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
-#include "kernels/attention_bf16.h"
+#include "kernels/attention_packed.h"
 #include "kernels/bf16_values.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
@@ -344,7 +344,7 @@ struct HeadCopy {
 }  // namespace
 
 void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionShape s, const bf16* sinks) {
-  if (attention_takes_bf16_tiles()) return attention_by_bf16_tiles(out, lse, qkv, s, sinks);
+  if (packs_attention<bf16>(s.T)) return packed_attention_forward(out, lse, qkv, s, sinks);
   const std::int64_t group = s.H / s.G, packed = (s.H + 2 * s.G) * s.D;
   parallel_tasks(s.B * s.H, [=](std::int64_t task) {
     const std::int64_t b = task / s.H, h = task % s.H, g = h / group;
@@ -364,7 +364,7 @@ void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionSh
 
 void attention_flash_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out,
                               const float* lse, AttentionShape s) {
-  if (attention_takes_bf16_tiles()) return attention_backward_by_bf16_tiles(dqkv, dout, qkv, out, lse, s);
+  if (packs_attention<bf16>(s.T)) return packed_attention_backward(dqkv, dout, qkv, out, lse, s);
   const std::int64_t group = s.H / s.G, packed = (s.H + 2 * s.G) * s.D, heads = group + 2;
   parallel_tasks(s.B * s.G, [=](std::int64_t task) {
     const std::int64_t b = task / s.G, g = task % s.G;

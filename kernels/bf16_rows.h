@@ -68,7 +68,7 @@ void add(bf16* out, const bf16* a, const bf16* b, std::int64_t R, std::int64_t C
 void rope_forward(bf16* qkv, const float* table, const std::int32_t* positions, RopeShape s);
 void rope_backward(bf16* dqkv, const float* table, RopeShape s);
 
-// By tiles of bf16 products where these fit (attention_bf16.h). Elsewhere each thread holds one head's
+// By packed tiles where these fit (attention_packed.h). Elsewhere each thread holds one head's
 // queries, keys, values and outputs in fp32, and their gradients: at most (8 + 2 H / G) T D floats. ALiBi is
 // in fp32 alone. Sinks (H) are this argument, or null.
 void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionShape s,

@@ -98,6 +98,10 @@ void use_fp32_products(Fp32Products path) {
   chosen() = kernels_of(path);
 }
 
+const TileKernels<float>* split_kernels() {
+  return chosen();
+}
+
 bool takes_split_product(std::int64_t M, std::int64_t N, std::int64_t K) {
   constexpr std::int64_t kLeast = 48, kLeastSummed = 64;  // below, packing takes as long as products
   return chosen() && M >= kLeast && N >= kAmxColumns && K >= kLeastSummed;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/bf16_tile.h"
 #include "kernels/blas_product.h"
 
 namespace kernels::cpu {
@@ -34,6 +35,8 @@ const char* name(Fp32Products path);
 // Those that run here.
 std::vector<Fp32Products> fp32_products();
 Fp32Products fastest_fp32_products();
+// Those of the chosen way; null where that is the BLAS.
+const TileKernels<float>* split_kernels();
 // For tests and benchmarks; one that runs here.
 void use_fp32_products(Fp32Products path);
 

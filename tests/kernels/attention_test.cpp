@@ -6,6 +6,7 @@
 #include <random>
 
 #include "kernels/cuda/types.h"
+#include "kernels/matmul_split.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/reference.h"
@@ -67,6 +68,18 @@ Gradients run_flash(const std::vector<float>& qkv, const std::vector<float>& dou
   return g;
 }
 
+// By vectors, and by packed tiles (kernels/attention_packed.h) emulated and, where they are, by the
+// processor's.
+template <class Body>
+void each_path(const Body& body) {
+  for (const auto path : kernels::cpu::fp32_products()) {
+    kernels::cpu::use_fp32_products(path);
+    CAPTURE(kernels::cpu::name(path));
+    body();
+  }
+  kernels::cpu::use_fp32_products(kernels::cpu::fastest_fp32_products());
+}
+
 }  // namespace
 
 TEST_CASE("flash attention, forward and backward, is as accurate as plain loops", "[long]") {
@@ -81,12 +94,14 @@ TEST_CASE("flash attention, forward and backward, is as accurate as plain loops"
       std::vector<double> exact_lse;
       const auto plain_out = reference::attention_forward<float>(qkv, s, nullptr, &plain_lse);
       const auto exact_out = reference::attention_forward<double>(to_double(qkv), s, nullptr, &exact_lse);
-      const Gradients flash = run_flash(qkv, dout, s);
-      test::check_as_accurate_as_plain(flash.out, plain_out, exact_out, kForward);
-      test::check_as_accurate_as_plain(flash.lse, plain_lse, exact_lse, kForward);
-      test::check_as_accurate_as_plain(flash.dqkv, reference::attention_backward(dout, qkv, s),
-                                       reference::attention_backward(to_double(dout), to_double(qkv), s),
-                                       kBackward);
+      const auto plain_dqkv = reference::attention_backward(dout, qkv, s);
+      const auto exact_dqkv = reference::attention_backward(to_double(dout), to_double(qkv), s);
+      each_path([&] {
+        const Gradients flash = run_flash(qkv, dout, s);
+        test::check_as_accurate_as_plain(flash.out, plain_out, exact_out, kForward);
+        test::check_as_accurate_as_plain(flash.lse, plain_lse, exact_lse, kForward);
+        test::check_as_accurate_as_plain(flash.dqkv, plain_dqkv, exact_dqkv, kBackward);
+      });
     }
 }
 
@@ -99,13 +114,15 @@ TEST_CASE("flash attention with capped scores, forward and backward, is as accur
       const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
       AttentionShape uncapped = s;
       uncapped.mask.cap = 0;
-      const Gradients flash = run_flash(qkv, dout, s);
-      CHECK(flash.out != run_flash(qkv, dout, uncapped).out);
-      test::check_as_accurate_as_plain(flash.out, reference::attention_forward<float>(qkv, s),
-                                       reference::attention_forward<double>(to_double(qkv), s), kForward);
-      test::check_as_accurate_as_plain(flash.dqkv, reference::attention_backward(dout, qkv, s),
-                                       reference::attention_backward(to_double(dout), to_double(qkv), s),
-                                       kBackward);
+      each_path([&] {
+        const Gradients flash = run_flash(qkv, dout, s);
+        CHECK(flash.out != run_flash(qkv, dout, uncapped).out);
+        test::check_as_accurate_as_plain(flash.out, reference::attention_forward<float>(qkv, s),
+                                         reference::attention_forward<double>(to_double(qkv), s), kForward);
+        test::check_as_accurate_as_plain(flash.dqkv, reference::attention_backward(dout, qkv, s),
+                                         reference::attention_backward(to_double(dout), to_double(qkv), s),
+                                         kBackward);
+      });
     }
 }
 
@@ -133,30 +150,35 @@ TEST_CASE("standard attention, forward and backward, is as accurate as plain loo
 }
 
 TEST_CASE("flash attention gives the same bits again, and on any number of threads") {
+  // A head's queries are one task or several, by the number of threads.
   const AttentionShape s{2, 150, 6, 2, 48};
   const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
   const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
-  kernels::cpu::set_threads(1);
-  const Gradients one = run_flash(qkv, dout, s);
-  for (const int threads : {1, 2, 3, 7}) {
-    CAPTURE(threads);
-    kernels::cpu::set_threads(threads);
-    const Gradients again = run_flash(qkv, dout, s);
-    CHECK(again.out == one.out);
-    CHECK(again.lse == one.lse);
-    CHECK(again.dqkv == one.dqkv);
-  }
-  kernels::cpu::set_threads(0);
+  each_path([&] {
+    kernels::cpu::set_threads(1);
+    const Gradients one = run_flash(qkv, dout, s);
+    for (const int threads : {1, 2, 3, 7}) {
+      CAPTURE(threads);
+      kernels::cpu::set_threads(threads);
+      const Gradients again = run_flash(qkv, dout, s);
+      CHECK(again.out == one.out);
+      CHECK(again.lse == one.lse);
+      CHECK(again.dqkv == one.dqkv);
+    }
+    kernels::cpu::set_threads(0);
+  });
 }
 
 TEST_CASE("a NaN in the input is seen in the output, not hidden by the softmax") {
-  const AttentionShape s{1, 5, 1, 1, 16};
+  const AttentionShape s{1, 40, 1, 1, 16};
   auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
   qkv[0] = NAN;  // a query element of token 0
-  std::vector<float> out(static_cast<std::size_t>(s.T * s.D));
-  kernels::cpu::attention_flash_forward(out.data(), nullptr, qkv.data(), s);
-  CHECK(std::isnan(out[0]));
-  CHECK(std::isfinite(out[static_cast<std::size_t>(s.D)]));
+  each_path([&] {
+    std::vector<float> out(static_cast<std::size_t>(s.T * s.D));
+    kernels::cpu::attention_flash_forward(out.data(), nullptr, qkv.data(), s);
+    CHECK(std::isnan(out[0]));
+    CHECK(std::isfinite(out[static_cast<std::size_t>(s.D)]));
+  });
 }
 
 TEST_CASE("attention over a KV cache that is filled piece by piece equals attention over the whole",

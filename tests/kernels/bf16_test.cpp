@@ -1,7 +1,7 @@
 // Kernels on bf16 tensors beside the double reference on the same numbers. The plain implementation that they
 // are held to sums in fp32 and rounds its result to bf16.
 #include "kernels/activation.h"
-#include "kernels/attention_bf16.h"
+#include "kernels/attention_packed.h"
 #include "kernels/bf16_rows.h"
 #include "kernels/matmul_bf16.h"
 #include "kernels/threads.h"
@@ -283,8 +283,8 @@ TEST_CASE(
   const PathsThenFastest restore;
   for (const Bf16Products path : kernels::cpu::bf16_products()) {
     kernels::cpu::use_bf16_products(path);
-    if (!kernels::cpu::attention_takes_bf16_tiles()) continue;
     for (AttentionShape s : shapes) {
+      if (!kernels::cpu::packs_attention<bf16>(s.T)) continue;
       CAPTURE(name(path), s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk);
       AttentionCase c(s);
       c.forward();
