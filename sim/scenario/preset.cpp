@@ -219,6 +219,7 @@ std::string bare_name(std::string_view name) {
 }  // namespace
 
 std::string resolve_alias(PresetKind kind, std::string_view name) {
+  if (is_preset(kind, name)) return std::string(name);
   const fs::path file = preset_directory() / "aliases.json";
   std::error_code error;
   Json aliases = Json::object();
@@ -228,7 +229,7 @@ std::string resolve_alias(PresetKind kind, std::string_view name) {
     if (all.has(folder(kind))) aliases = all.at(folder(kind));
     if (aliases.contains(name)) return all.object(folder(kind)).text(name);
   }
-  if (kind != PresetKind::model || is_preset(kind, name)) return std::string(name);
+  if (kind != PresetKind::model) return std::string(name);
   const std::string bare = bare_name(name);
   for (const std::string& preset : preset_names(kind))
     if (bare_name(preset) == bare) return preset;
