@@ -11,6 +11,7 @@ namespace runtime {
 namespace {
 
 constexpr SampleLength kLength{.seconds = 0.006, .most = 12};
+constexpr sim::Bytes kOfArithmetic{32 << 20};  // two copies of the product's operands
 
 // The sample of the very operation that went through most memory, or through any where it makes no
 // difference.
@@ -60,6 +61,13 @@ sim::Bytes uncached_size(sim::Bytes last_level_cache) {
   constexpr std::int64_t kLeast = 256 << 20, kMost = std::int64_t{2} << 30;
   return {std::min(std::clamp<std::int64_t>(2 * last_level_cache.value, kLeast, kMost),
                    physical_memory().value / 8)};
+}
+
+ArithmeticPace::ArithmeticPace(Device& device)
+    : stopwatch_(device, kOfArithmetic, kOfArithmetic, sim::DType::fp32, kLength) {}
+
+double ArithmeticPace::look() {
+  return stopwatch_.time_cached(arithmetic_).mean;
 }
 
 MachinePace::MachinePace(Device& device, sim::Bytes last_level_cache)

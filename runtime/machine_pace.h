@@ -49,6 +49,17 @@ class MachinePace {
   Stopwatch stopwatch_;
 };
 
+// Arithmetic alone, in as little memory as that takes: for looks while something else runs.
+class ArithmeticPace {
+ public:
+  explicit ArithmeticPace(Device& device);
+  double look();  // Pace::arithmetic, by the mean of an operation's runs
+
+ private:
+  SingleOperation arithmetic_ = probe_of_arithmetic();
+  Stopwatch stopwatch_;
+};
+
 // Memory that no cache of so many bytes holds, as far as this machine has it to spare.
 sim::Bytes uncached_size(sim::Bytes last_level_cache);
 

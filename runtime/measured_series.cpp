@@ -13,6 +13,7 @@
 #include "runtime/machine_probe.h"
 #include "runtime/run.h"
 #include "runtime/short_run.h"
+#include "runtime/watched_run.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
 #include "sim/quantile.h"
@@ -40,14 +41,6 @@ double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
 sim::Slowdown of_first(const sim::Slowdown& own, Communicator* among) {
   if (!among) return own;
   return {among->of_first(own.arithmetic), among->of_first(own.memory), among->of_first(own.error)};
-}
-
-// What a step, or a token behind the first, took: what judged_time() is of.
-std::optional<sim::Seconds> step_of(const sim::Event& event) {
-  if (const auto* const step = std::get_if<sim::StepResult>(&event)) return step->duration;
-  const auto* const token = std::get_if<sim::TokenResult>(&event);
-  if (token && token->index > 0) return token->duration;
-  return std::nullopt;
 }
 
 std::int64_t repetitions_for(sim::Seconds seconds, const sim::Report& predicted, std::int64_t fewest) {

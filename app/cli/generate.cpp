@@ -190,7 +190,8 @@ ExitCode generate(const GenerateFlags& flags) {
              interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
   if (starts_ranks) return start_ranks(ranks, interrupt);
-  if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
+  const bool on_cpu = ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu;
+  if (on_cpu)
     settings.slowdown = resolved.calibration->slowdown =
         note_slowdown(*resolved.calibration, events.progress());
 
@@ -200,6 +201,8 @@ ExitCode generate(const GenerateFlags& flags) {
     events.write(event);
     if (prints_text) printer.print(event);
   };
+  std::optional<runtime::WatchedRun> watched;
+  if (on_cpu) watched.emplace(*resolved.calibration, settings.slowdown, sink);
   runtime::Generation generation;
   if (job.size > 1) {
     const ExitCode code = among_ranks(job, settings.device, [&](runtime::Communicator& communicator) {
@@ -209,7 +212,9 @@ ExitCode generate(const GenerateFlags& flags) {
     });
     if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
   } else {
-    generation = runtime::generate(resolved.scenario, resolved.source, settings, sink, interrupt.stop());
+    generation = runtime::generate(resolved.scenario, resolved.source, settings,
+                                   watched ? watched->sink() : sink, interrupt.stop());
+    if (watched) take_pace(*watched, generation.report, *resolved.calibration, events.progress());
   }
 
   if (prints_text) {

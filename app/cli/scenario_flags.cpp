@@ -433,6 +433,15 @@ sim::Slowdown note_slowdown(const sim::Calibration& calibration, Progress& progr
   return now;
 }
 
+void take_pace(const runtime::WatchedRun& run, sim::Report& measured, sim::Calibration& calibration,
+               Progress& progress) {
+  if (!run.meanwhile()) return;
+  const sim::Slowdown meanwhile = *run.meanwhile(), before = calibration.slowdown;
+  measured.source.slowdown = calibration.slowdown = meanwhile;
+  const std::string sentence = runtime::meanwhile_sentence(before, meanwhile);
+  if (!sentence.empty()) progress.note(sentence);
+}
+
 void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
                 const runtime::EventSink& sink, std::stop_token stop) {
   sim::Scenario& scenario = resolved.scenario;

@@ -10,6 +10,7 @@
 #include "runtime/devices.h"
 #include "runtime/model_source.h"
 #include "runtime/train.h"
+#include "runtime/watched_run.h"
 #include "sim/cost/calibration.h"
 #include "sim/scenario/fields.h"
 #include "sim/scenario/overrides.h"
@@ -102,6 +103,11 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
 // How much slower this machine is now than it was when it was calibrated, by a probe of half a second, and a
 // line about it; 1 where the difference is noise.
 sim::Slowdown note_slowdown(const sim::Calibration& calibration, Progress& progress);
+
+// What was found of the machine while it ran goes into the run's report and to what predicts it; a line about
+// it where that is another pace than before.
+void take_pace(const runtime::WatchedRun& run, sim::Report& measured, sim::Calibration& calibration,
+               Progress& progress);
 
 // A scenario file, whose model may also be a pretrained one, which the runtime knows alone.
 sim::Scenario read_scenario(const std::string& json, const std::string& file);

@@ -76,7 +76,11 @@ Json event_schema(const sim::Report& report) {
                                   sim::Seconds{0.25},
                                   {{{"layer.mlp.up.forward", sim::Phase::forward}}, {sim::OperationSpan{}}}},
       sim::StepMemoryEvent{1, {}, sim::Seconds{0.25}, sim::Bytes{1 << 30}, {report.memory_timeline.front()}},
-      sim::EndEvent{report.step_time, report.step_low, report.step_high, ""},
+      sim::EndEvent{.step_time = report.step_time,
+                    .step_low = report.step_low,
+                    .step_high = report.step_high,
+                    .message = "",
+                    .slowdown = report.source.slowdown},
       sim::ErrorEvent{"", 6}};
   Json kinds = Json::array();
   for (const sim::Event& event : events) {

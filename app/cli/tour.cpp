@@ -20,6 +20,7 @@
 #include "app/gui/desktop.h"
 #include "runtime/generate.h"
 #include "runtime/this_machine.h"
+#include "runtime/watched_run.h"
 #include "sim/cost/predict.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -127,7 +128,7 @@ class Tour {
     const runtime::ModelSource source = runtime::open_model(kTrainedModel);
     const sim::Scenario scenario = scenario_of(source.model, sim::Task::train);
     probe_machine();
-    const sim::Report predicted = sim::predict(scenario, &calibration_);
+    sim::Report predicted = sim::predict(scenario, &calibration_);
     runtime::TrainSettings settings;
     settings.steps = options_.steps > 0
                          ? options_.steps
@@ -149,7 +150,14 @@ class Tour {
     sim::Report measured;
     {
       EventOutput events(recorded("train.events.ndjson"));
-      measured = runtime::train(scenario, source, settings, events.sink(), interrupt_.stop());
+      runtime::WatchedRun watched(calibration_, settings.slowdown, events.sink());
+      measured = runtime::train(scenario, source, settings, watched.sink(), interrupt_.stop());
+      take_pace(watched, measured, calibration_, events.progress());
+    }
+    if (!(calibration_.slowdown == settings.slowdown)) {
+      predicted = sim::predict(scenario, &calibration_);
+      fmt::print("Predicted for the machine as it was meanwhile: {} a step.\n",
+                 sim::format(sim::step_time(predicted)));
     }
     if (!measured.steps.empty())
       fmt::print("The loss fell from {:.2f} to {:.2f} nats a byte; guessing among 256 costs 5.55.\n",

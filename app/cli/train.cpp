@@ -163,9 +163,12 @@ ExitCode train(const TrainFlags& flags) {
   if (interrupt.arrived()) return ExitCode::interrupted;
   settings.tell_timelines = flags.events.stream || !flags.events.record.empty();
   if (starts_ranks) return start_ranks(ranks, interrupt);
-  if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
+  std::optional<runtime::WatchedRun> watched;
+  if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu) {
     settings.slowdown = resolved.calibration->slowdown =
         note_slowdown(*resolved.calibration, events.progress());
+    watched.emplace(*resolved.calibration, settings.slowdown, events.sink());
+  }
   sim::Report report;
   if (job.size > 1) {
     const ExitCode code = among_ranks(job, settings.device, [&](runtime::Communicator& communicator) {
@@ -177,7 +180,9 @@ ExitCode train(const TrainFlags& flags) {
     if (!job.is_first() && job.place == 0 && !report.message.empty()) to_stderr(report.message + "\n");
     if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
   } else {
-    report = runtime::train(resolved.scenario, resolved.source, settings, events.sink(), interrupt.stop());
+    report = runtime::train(resolved.scenario, resolved.source, settings,
+                            watched ? watched->sink() : events.sink(), interrupt.stop());
+    if (watched) take_pace(*watched, report, *resolved.calibration, events.progress());
   }
   if (!flags.events.stream) {
     fmt::print("{}", report_as(report, flags.format));

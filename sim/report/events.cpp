@@ -83,6 +83,7 @@ void fields(auto& v, Like<EndEvent> auto& e) {
   v.needed("message", e.message);
   v("waiting_for_slowest_seconds", e.waiting_for_slowest.value);
   v("expert_imbalance", e.expert_imbalance);
+  v("slowdown", e.slowdown);
 }
 
 void fields(auto& v, Like<ErrorEvent> auto& e) {
@@ -191,6 +192,7 @@ void apply(Report& report, const Event& event) {
                           report.message = e.message;
                           report.waiting_for_slowest = e.waiting_for_slowest;
                           report.expert_imbalance = e.expert_imbalance;
+                          if (e.slowdown) report.source.slowdown = *e.slowdown;
                         },
                         [&](const ErrorEvent& e) { report.message = e.message; },
                         [](const auto&) {}},  // what a report does not keep
@@ -208,8 +210,13 @@ std::vector<Event> events_of(const Report& report) {
   add(report.memory);
   add(report.memory_timeline);
   add(report.device_samples);
-  events.push_back(EndEvent{report.step_time, report.step_low, report.step_high, report.message,
-                            report.waiting_for_slowest, report.expert_imbalance});
+  events.push_back(EndEvent{report.step_time,
+                            report.step_low,
+                            report.step_high,
+                            report.message,
+                            report.waiting_for_slowest,
+                            report.expert_imbalance,
+                            {}});
   return events;
 }
 

@@ -20,9 +20,11 @@
 //    "spans":[{"name":0,"layer":3,"micro_batch":0,"stream":0,"start_seconds":0.01,"end_seconds":0.011},...]}
 //   {"event":"step_memory","step":1,"begin_seconds":0,"step_seconds":0.2,"in_use_bytes":123456,"points":[...]}
 //   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":"",
-//    "waiting_for_slowest_seconds":...,"expert_imbalance":...}
+//    "waiting_for_slowest_seconds":...,"expert_imbalance":...,
+//    "slowdown":{"arithmetic":1.1,"memory":1.2,"error":0.05}}   where the machine was looked at meanwhile
 //   {"event":"error","message":"...","exit_code":6}
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -74,6 +76,7 @@ struct EndEvent {
   std::string message;
   Seconds waiting_for_slowest{};
   double expert_imbalance = 0;
+  std::optional<Slowdown> slowdown{};  // of the machine while it ran, in place of Source's
 };
 struct ErrorEvent {
   std::string message;

@@ -37,7 +37,7 @@ struct Source {
   std::string software;  // version and commit
   std::uint64_t seed = 0;
   std::string calibration;  // which one, empty: none
-  Slowdown slowdown;        // of the machine since it was calibrated, as a probe before the run found it
+  Slowdown slowdown;  // of the machine since it was calibrated, as looks at it found before or while it ran
 };
 
 // All executions of one operation in one phase, on one rank: in a training step (measured: the median over

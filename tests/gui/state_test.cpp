@@ -124,6 +124,21 @@ TEST_CASE("a replayed report has the run's rows, its steps as series, and joins 
   CHECK(view->comparison->only_a + view->comparison->only_b == 0);
 }
 
+TEST_CASE("a run is predicted again for the machine as it was while it ran, and a note says so") {
+  sim::Report report = sim::predict(tests::small_scenario());
+  report.source.kind = sim::ReportKind::measured;
+  std::vector<double> asked;  // how many times as long arithmetic takes
+  RunState state(sim::Task::train, [&](const sim::Source& source) {
+    asked.push_back(source.slowdown.arithmetic);
+    return std::make_shared<const sim::Report>(sim::predict(source.scenario));
+  });
+  std::vector<sim::Event> events = sim::events_of(report);
+  std::get<sim::EndEvent>(events.back()).slowdown = {1.5, 1, 0.02};
+  state.replay(events);
+  CHECK(asked == std::vector<double>{1, 1.5});
+  CHECK(state.view()->log.back().text.find("arithmetic took 1.50 times as long") != std::string::npos);
+}
+
 TEST_CASE("a line that is no event becomes a note, not an end") {
   RunState state(sim::Task::train, [](const sim::Source&) { return nullptr; });
   state.line("Segmentation fault");

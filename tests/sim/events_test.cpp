@@ -43,6 +43,7 @@ TEST_CASE("an event is one line and reads back as the same line") {
                                  .end = {0.5},
                                  .recompute = {0.125}};
     events.push_back(sim::RankTimelineEvent{7, 3, 8, {slot, {}}});
+    std::get<sim::EndEvent>(events.emplace_back(sim::EndEvent{})).slowdown = {1.25, 0.75, 0.0625};
     events.push_back(sim::ErrorEvent{"disk full", 6});
     for (const Event& event : events) {
       const std::string line = sim::to_ndjson(event);
@@ -74,6 +75,19 @@ TEST_CASE("a row that is sent again replaces itself and no other") {
   CHECK(report.rows[0].duration.value == 2);
   CHECK(report.rows[1].duration.value == 0);
   CHECK(report.rows[2].duration.value == 0);
+}
+
+TEST_CASE("an end that says how fast the machine was while it ran takes the place of what was found before") {
+  std::mt19937_64 random(9);
+  Report report = random_report(random);
+  const sim::Slowdown before{2, 2, 0.1}, meanwhile{1.25, 0.75, 0.0625};
+  report.source.slowdown = before;
+  sim::EndEvent end;
+  sim::apply(report, end);
+  CHECK(report.source.slowdown == before);
+  end.slowdown = meanwhile;
+  sim::apply(report, end);
+  CHECK(report.source.slowdown == meanwhile);
 }
 
 TEST_CASE("a stream begins anew with begin and bears how it ended") {

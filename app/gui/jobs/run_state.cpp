@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/machine_probe.h"
+#include "runtime/watched_run.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 
@@ -71,6 +72,7 @@ void RunState::apply(const sim::Event& event) {
                  [this](const sim::OperationTimelineEvent& e) { operation_timeline(e); },
                  [this](const sim::StepMemoryEvent& e) { step_memory(e); },
                  [this](const sim::EndEvent& e) {
+                   if (e.slowdown) predict_again(*e.slowdown);
                    rows_changed();
                    view_.message = e.message;
                  },
@@ -91,10 +93,17 @@ void RunState::begin(const sim::Source& source, std::int64_t planned) {
   view_.planned = planned;
   view_.activity.clear();
   view_.predicted = predict_(source);
+  predicted_at_ = source.slowdown;
   note(LogLine::Kind::note, view_.title);
   if (!runtime::is_steady(source.slowdown))
     note(LogLine::Kind::note, runtime::slowdown_sentence(source.slowdown));
   rows_changed();
+}
+
+void RunState::predict_again(const sim::Slowdown& meanwhile) {
+  view_.predicted = predict_(report_.source);
+  std::string sentence = runtime::meanwhile_sentence(predicted_at_, meanwhile);
+  if (!sentence.empty()) note(LogLine::Kind::note, std::move(sentence));
 }
 
 void RunState::step(const sim::StepResult& step) {

@@ -82,6 +82,8 @@ class RunState {
 
  private:
   void begin(const sim::Source& source, std::int64_t planned);
+  // At its end, for the machine as it was meanwhile.
+  void predict_again(const sim::Slowdown& meanwhile);
   void step(const sim::StepResult& step);
   void token(const sim::TokenResult& token);
   void rank_timeline(const sim::RankTimelineEvent& event);
@@ -94,6 +96,7 @@ class RunState {
 
   PredictFor predict_;
   sim::Report report_;
+  sim::Slowdown predicted_at_;
   mutable RunView view_;
   mutable bool rows_are_new_ = false;
   // Until all ranks have told, and how many have.
