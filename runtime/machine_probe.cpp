@@ -39,13 +39,29 @@ double mean_of(const std::vector<double>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
 }
 
+// Half of the 90 % band of a normal distribution, in standard deviations and in distances of its deciles.
+constexpr double kOfDeviations = 1.645, kOfDeciles = 0.642;
+
 // Half of the 90 % band of the mean of at least two numbers, as a share of it.
 double error_of_mean(const std::vector<double>& numbers) {
-  constexpr double kNineTenths = 1.645;  // standard deviations of a normal distribution, either way
   const double mean = mean_of(numbers), count = static_cast<double>(numbers.size());
   double squares = 0;
   for (const double number : numbers) squares += (number - mean) * (number - mean);
-  return kNineTenths * std::sqrt(squares / (count - 1) / count) / mean;
+  return kOfDeviations * std::sqrt(squares / (count - 1) / count) / mean;
+}
+
+// ... of the mean of `looks` numbers that scatter as these do. One in ten may be any number at all.
+double error_of_looks(const std::vector<double>& numbers, std::size_t looks) {
+  const double deciles = sim::quantile(numbers, 0.9) - sim::quantile(numbers, 0.1);
+  return kOfDeciles * deciles / mean_of(numbers) / std::sqrt(static_cast<double>(looks));
+}
+
+// The greatest over arithmetic and the streams.
+double greatest_error(const auto& error_of_part) {
+  double error = error_of_part(arithmetic);
+  for (std::size_t i = 0; i < kStreams; ++i)
+    error = std::max(error, error_of_part([i](const Pace& pace) { return pace.streams[i]; }));
+  return error;
 }
 
 }  // namespace
@@ -70,14 +86,17 @@ Pace pace_of_run(const std::vector<Stretch>& stretches) {
   return pace;
 }
 
-double error_of_run(const std::vector<Stretch>& stretches) {
+double error_of_run(const std::vector<Stretch>& stretches, const std::vector<Pace>& around) {
   constexpr std::size_t kFewest = 8;
-  if (stretches.size() < kFewest) return sim::Slowdown{}.error;
-  double error = error_of_mean(per_second(stretches, arithmetic));
-  for (std::size_t i = 0; i < kStreams; ++i)
-    error =
-        std::max(error, error_of_mean(per_second(stretches, [&](const Pace& p) { return p.streams[i]; })));
-  return error;
+  if (stretches.size() >= kFewest)
+    return greatest_error([&](const auto& part) { return error_of_mean(per_second(stretches, part)); });
+  const double least = sim::Slowdown{}.error;
+  if (around.size() < 2) return least;
+  return std::max(least, greatest_error([&](const auto& part) {
+                    std::vector<double> numbers;
+                    for (const Pace& pace : around) numbers.push_back(part(pace));
+                    return error_of_looks(numbers, stretches.size() + 1);
+                  }));
 }
 
 MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(calibrated_pace(calibration)) {
@@ -118,9 +137,9 @@ void MachineProbe::ended(sim::Seconds took) {
 
 sim::Slowdown MachineProbe::of_run() const {
   if (around_.empty()) return {};
-  if (stretches_.empty()) return times_as_long(median(around_), *calibrated_);
-  sim::Slowdown slowdown = times_as_long(pace_of_run(stretches_), *calibrated_);
-  slowdown.error = error_of_run(stretches_);
+  sim::Slowdown slowdown =
+      times_as_long(stretches_.empty() ? median(around_) : pace_of_run(stretches_), *calibrated_);
+  slowdown.error = error_of_run(stretches_, around_);
   return slowdown;
 }
 

@@ -28,8 +28,9 @@ struct Stretch {
 // median of their seconds. At least one stretch.
 Pace pace_of_run(const std::vector<Stretch>& stretches);
 // sim::Slowdown::error of that, from how far apart the stretches are: of their mean, by the normal
-// distribution. Fewer than eight stretches say nothing: then it is what nothing else is known for.
-double error_of_run(const std::vector<Stretch>& stretches);
+// distribution. Fewer than eight say little: then it is from the deciles of the looks around the run, as if
+// as many looks as there were during it scattered like these, and no less than where nothing is known.
+double error_of_run(const std::vector<Stretch>& stretches, const std::vector<Pace>& around);
 
 // The machine's pace around a run and while it lasts, between its steps or tokens. What interrupts a run
 // comes and goes within seconds, and two looks at its ends miss most of it. Takes as much memory as

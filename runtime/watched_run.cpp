@@ -1,6 +1,5 @@
 #include "runtime/watched_run.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -18,10 +17,6 @@ namespace {
 constexpr double kMostOfTheTime = 0.02;
 // A shorter run is over before the machine has changed, or before a look would be worth its time.
 constexpr std::chrono::seconds kLongEnough{3};
-
-double half_apart(double a, double b) {
-  return std::abs(std::log(a / b)) / 2;
-}
 
 }  // namespace
 
@@ -79,13 +74,15 @@ void WatchedRun::ended(sim::Seconds took) {
 }
 
 sim::Slowdown WatchedRun::over_the_run(const sim::Slowdown& after) const {
-  sim::Slowdown slowdown{.arithmetic = std::sqrt(before_.arithmetic * after.arithmetic),
-                         .memory = std::sqrt(before_.memory * after.memory)};
-  slowdown.error = std::max({slowdown.error, half_apart(before_.arithmetic, after.arithmetic),
-                             half_apart(before_.memory, after.memory)});
-  if (stretches_.empty()) return slowdown;
-  slowdown.arithmetic = pace_of_run(stretches_).arithmetic / calibrated_->arithmetic;
-  slowdown.error = error_of_run(stretches_);
+  std::vector<Pace> ends;
+  for (const sim::Slowdown& end : {before_, after}) {
+    Pace pace{.arithmetic = calibrated_->arithmetic * end.arithmetic};
+    for (std::size_t i = 0; i < kStreams; ++i) pace.streams[i] = calibrated_->streams[i] * end.memory;
+    ends.push_back(pace);
+  }
+  sim::Slowdown slowdown = times_as_long(between(ends[0], ends[1]), *calibrated_);
+  if (!stretches_.empty()) slowdown.arithmetic = pace_of_run(stretches_).arithmetic / calibrated_->arithmetic;
+  slowdown.error = error_of_run(stretches_, ends);
   return slowdown;
 }
 

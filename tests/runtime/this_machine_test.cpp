@@ -503,18 +503,28 @@ TEST_CASE("How sure a run's pace is follows from how far apart its stretches are
           {0.1, {.arithmetic = 0.01 * (i % 2 == 0 ? 1 + apart : 1 - apart), .streams = {1, 1}}});
   };
   add(6, 0);
-  CHECK(runtime::error_of_run(stretches) == sim::Slowdown{}.error);  // too few
+  const auto looks = [](double apart) {
+    std::vector<runtime::Pace> paces(22, {.arithmetic = 0.01, .streams = {1, 1}});
+    for (std::size_t i = 0; i < paces.size(); ++i) paces[i].streams[1] += i % 2 == 0 ? apart : -apart;
+    return paces;
+  };
+  // Too few: as if there had been seven looks during the run as far apart as those around it, but no less
+  // than where nothing is known.
+  CHECK(runtime::error_of_run(stretches, {}) == sim::Slowdown{}.error);
+  CHECK(runtime::error_of_run(stretches, looks(0.01)) == sim::Slowdown{}.error);
+  CHECK(runtime::error_of_run(stretches, looks(0.3)) == Approx(0.642 * 0.6 / std::sqrt(7.0)));
   add(12, 0);
-  CHECK(runtime::error_of_run(stretches) == Approx(0).margin(1e-12));
+  CHECK(runtime::error_of_run(stretches, looks(0.3)) == Approx(0).margin(1e-12));
   // 16 of 18 count: 1.645 standard deviations of a mean of 16, each a tenth off.
   stretches.clear();
   add(18, 0.1);
-  CHECK(runtime::error_of_run(stretches) == Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4));
+  CHECK(runtime::error_of_run(stretches, looks(0.3)) == Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4));
   // The streams count as well as arithmetic, and how steps and pace go together, not whether they change.
   for (runtime::Stretch& stretch : stretches) stretch = {stretch.pace.arithmetic * 10, stretch.pace};
-  CHECK(runtime::error_of_run(stretches) == Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4).epsilon(0.05));
+  CHECK(runtime::error_of_run(stretches, looks(0.3)) ==
+        Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4).epsilon(0.05));
   for (runtime::Stretch& stretch : stretches) stretch.pace.streams = {stretch.seconds, 2 * stretch.seconds};
-  CHECK(runtime::error_of_run(stretches) == Approx(0).margin(1e-12));
+  CHECK(runtime::error_of_run(stretches, looks(0.3)) == Approx(0).margin(1e-12));
 }
 
 TEST_CASE("What was timed at another pace of memory or arithmetic counts as if at the median pace") {
