@@ -136,7 +136,10 @@ TEST_CASE("a run is predicted again for the machine as it was while it ran, and 
   std::get<sim::EndEvent>(events.back()).slowdown = {1.5, 1, 0.02};
   state.replay(events);
   CHECK(asked == std::vector<double>{1, 1.5});
-  CHECK(state.view()->log.back().text.find("arithmetic took 1.50 times as long") != std::string::npos);
+  const auto view = state.view();
+  CHECK(std::ranges::any_of(view->log, [](const LogLine& line) {
+    return line.text.find("arithmetic took 1.50 times as long") != std::string::npos;
+  }));
 }
 
 TEST_CASE("a line that is no event becomes a note, not an end") {
