@@ -294,6 +294,7 @@ TEST_CASE(
   desktop.shell().document().edit("layers 12 to 13", with_layers(13));
   desktop.frame();  // that of the key or button which made the edit
   desktop.shell().wait_for_prediction();
+  desktop.shell().wait_for_studies();  // whose threads may be slower than the frames' clock, which is none
   const std::size_t frames = frames_in(1);
   CHECK(frames >= 1);
   CHECK(frames < 10);
