@@ -76,6 +76,20 @@ std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibrat
   return times_as_long(median(looks), *then);
 }
 
+void Stretches::begin() {
+  took_.clear();
+  all_.clear();
+}
+
+void Stretches::ended(sim::Seconds took) {
+  if (last_) took_.push_back(took.value);
+}
+
+void Stretches::looked(const Pace& now) {
+  if (!took_.empty()) all_.push_back({sim::quantile(std::exchange(took_, {}), 0.5), between(*last_, now)});
+  last_ = now;
+}
+
 Pace pace_of_run(const std::vector<Stretch>& stretches) {
   std::vector<double> seconds;
   for (const Stretch& stretch : stretches) seconds.push_back(stretch.seconds);
@@ -105,10 +119,8 @@ MachineProbe::MachineProbe(const sim::Calibration& calibration) : calibrated_(ca
   machine_.emplace(*device_, calibration.hardware.last_level_cache);
 }
 
-void MachineProbe::end_stretch(const Pace& now) {
-  if (!took_.empty())
-    stretches_.push_back({sim::quantile(std::exchange(took_, {}), 0.5), between(last_look_, now)});
-  last_look_ = now;
+void MachineProbe::looked(const Pace& now) {
+  stretches_.looked(now);
   last_ = Clock::now();
 }
 
@@ -117,29 +129,28 @@ sim::Slowdown MachineProbe::look() {
   std::vector<Pace> looks;
   for (int look = 0; look < kLooks; ++look) {
     looks.push_back(machine_->look(&Timing::mean));
-    end_stretch(looks.back());
+    looked(looks.back());
   }
   around_.insert(around_.end(), looks.begin(), looks.end());
   return times_as_long(median(looks), *calibrated_);
 }
 
 void MachineProbe::begin() {
-  took_.clear();
-  stretches_.clear();
+  stretches_.begin();
   if (around_.size() > kLooks) around_.erase(around_.begin(), around_.end() - kLooks);
 }
 
 void MachineProbe::ended(sim::Seconds took) {
   if (!machine_) return;
-  took_.push_back(took.value);
-  if (Clock::now() - last_ >= kBetweenLooks) end_stretch(machine_->look(&Timing::mean));
+  stretches_.ended(took);
+  if (Clock::now() - last_ >= kBetweenLooks) looked(machine_->look(&Timing::mean));
 }
 
 sim::Slowdown MachineProbe::of_run() const {
   if (around_.empty()) return {};
   sim::Slowdown slowdown =
-      times_as_long(stretches_.empty() ? median(around_) : pace_of_run(stretches_), *calibrated_);
-  slowdown.error = error_of_run(stretches_, around_);
+      times_as_long(stretches_.all().empty() ? median(around_) : pace_of_run(stretches_.all()), *calibrated_);
+  slowdown.error = error_of_run(stretches_.all(), around_);
   return slowdown;
 }
 

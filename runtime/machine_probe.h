@@ -22,6 +22,20 @@ struct Stretch {
   Pace pace;
 };
 
+// The stretches of a run, from its steps or tokens and the looks between them.
+class Stretches {
+ public:
+  void begin();  // anew, after the last look
+  void ended(sim::Seconds took);
+  void looked(const Pace& now);
+  const std::vector<Stretch>& all() const { return all_; }
+
+ private:
+  std::optional<Pace> last_;
+  std::vector<double> took_;  // since the last look
+  std::vector<Stretch> all_;
+};
+
 // The pace that belongs to a run's median step. Where a machine changes between two speeds within seconds, a
 // run has steps of both, and the median of all looks may be of the other one. So each stretch says how pace
 // and time go together, and the mean over stretches, but for the least and the greatest, is scaled to the
@@ -52,15 +66,13 @@ class MachineProbe {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void end_stretch(const Pace& now);
+  void looked(const Pace& now);
 
   std::optional<Pace> calibrated_;
   std::unique_ptr<Device> device_;
   std::optional<MachinePace> machine_;
   std::vector<Pace> around_;  // before the run, and after it
-  std::vector<double> took_;  // since the last look
-  std::vector<Stretch> stretches_;
-  Pace last_look_;
+  Stretches stretches_;
   Clock::time_point last_;
 };
 

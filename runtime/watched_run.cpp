@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kernels/threads.h"
-#include "sim/quantile.h"
 #include "sim/report/events.h"
 
 namespace runtime {
@@ -55,22 +54,12 @@ EventSink WatchedRun::sink() {
 
 void WatchedRun::look() {
   const Clock::time_point begin = Clock::now();
-  const double now = machine_->look();
-  if (!took_.empty()) {
-    // Of memory nothing is known here: it is taken to change as arithmetic does, and changes no result.
-    const double arithmetic = std::sqrt(last_ * now);
-    Pace pace{.arithmetic = arithmetic};
-    pace.streams.fill(arithmetic);
-    stretches_.push_back({sim::quantile(std::exchange(took_, {}), 0.5), pace});
-  }
-  last_ = now;
+  // Of memory nothing is known here: it is taken to change as arithmetic does, and changes no result.
+  Pace now{.arithmetic = machine_->look()};
+  now.streams.fill(now.arithmetic);
+  stretches_.looked(now);
   const Clock::time_point end = Clock::now();
   next_look_ = end + std::chrono::duration_cast<Clock::duration>((end - begin) / kMostOfTheTime);
-}
-
-void WatchedRun::ended(sim::Seconds took) {
-  if (last_ > 0) took_.push_back(took.value);
-  if (Clock::now() >= next_look_) look();
 }
 
 sim::Slowdown WatchedRun::over_the_run(const sim::Slowdown& after) const {
@@ -81,23 +70,30 @@ sim::Slowdown WatchedRun::over_the_run(const sim::Slowdown& after) const {
     ends.push_back(pace);
   }
   sim::Slowdown slowdown = times_as_long(between(ends[0], ends[1]), *calibrated_);
-  if (!stretches_.empty()) slowdown.arithmetic = pace_of_run(stretches_).arithmetic / calibrated_->arithmetic;
-  slowdown.error = error_of_run(stretches_, ends);
+  const std::vector<Stretch>& stretches = stretches_.all();
+  if (!stretches.empty()) slowdown.arithmetic = pace_of_run(stretches).arithmetic / calibrated_->arithmetic;
+  slowdown.error = error_of_run(stretches, ends);
   return slowdown;
 }
 
-void WatchedRun::hear(sim::Event event) {
-  auto* const end = std::get_if<sim::EndEvent>(&event);
-  if (end && machine_ && end->message.empty() && Clock::now() - begin_ >= kLongEnough) {
-    if (!took_.empty()) look();
+void WatchedRun::hear(const sim::Event& event) {
+  const auto* const end = std::get_if<sim::EndEvent>(&event);
+  if (machine_ && end && end->message.empty() && Clock::now() - begin_ >= kLongEnough) {
+    look();
     machine_.reset();
-    if (const auto after = probe_this_machine(calibration_)) {
-      meanwhile_ = over_the_run(*after);
-      end->slowdown = meanwhile_;
-    }
+    if (const auto after = probe_this_machine(calibration_)) meanwhile_ = over_the_run(*after);
   }
-  if (sink_) sink_(event);
-  if (const std::optional<sim::Seconds> took = step_of(event); took && machine_) ended(*took);
+  if (sink_ && end && meanwhile_) {
+    sim::EndEvent with_pace = *end;
+    with_pace.slowdown = meanwhile_;
+    sink_(with_pace);
+  } else if (sink_) {
+    sink_(event);
+  }
+  const std::optional<sim::Seconds> took = step_of(event);
+  if (!machine_ || !took) return;
+  stretches_.ended(*took);
+  if (Clock::now() >= next_look_) look();
 }
 
 }  // namespace runtime

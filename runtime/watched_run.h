@@ -5,7 +5,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "runtime/device.h"
 #include "runtime/machine_pace.h"
@@ -32,8 +31,7 @@ class WatchedRun {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void hear(sim::Event event);
-  void ended(sim::Seconds took);
+  void hear(const sim::Event& event);
   void look();
   sim::Slowdown over_the_run(const sim::Slowdown& after) const;
 
@@ -43,9 +41,7 @@ class WatchedRun {
   std::optional<Pace> calibrated_;
   std::unique_ptr<Device> device_;
   std::optional<ArithmeticPace> machine_;
-  std::vector<double> took_;  // since the last look
-  std::vector<Stretch> stretches_;
-  double last_ = 0;  // what the last look found: seconds of the product
+  Stretches stretches_;
   Clock::time_point begin_ = Clock::now(), next_look_ = begin_;
   std::optional<sim::Slowdown> meanwhile_;
 };

@@ -76,8 +76,8 @@ double distance(double a, double b) {
   return a > 0 && b > 0 ? std::abs(std::log(a / b)) : std::abs(a - b);
 }
 
-// What is expected of a run here: of the machine as a probe before the run found it. Nothing where this
-// machine has not been measured.
+// What is expected of a run here: of the machine as looks at it before the run or meanwhile found it. Nothing
+// where this machine has not been measured.
 std::optional<sim::Report> prediction_here(const sim::Scenario& scenario, const sim::Report* measured) {
   auto here = runtime::cached_this_machine();
   if (!here) return std::nullopt;

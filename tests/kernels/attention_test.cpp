@@ -9,6 +9,7 @@
 #include "kernels/matmul_split.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
+#include "tests/kernels/fp32_paths.h"
 #include "tests/kernels/reference.h"
 
 using kernels::AttentionShape;
@@ -72,12 +73,12 @@ Gradients run_flash(const std::vector<float>& qkv, const std::vector<float>& dou
 // processor's.
 template <class Body>
 void each_path(const Body& body) {
+  const test::FastestAgain restore;
   for (const auto path : kernels::cpu::fp32_products()) {
     kernels::cpu::use_fp32_products(path);
     CAPTURE(kernels::cpu::name(path));
     body();
   }
-  kernels::cpu::use_fp32_products(kernels::cpu::fastest_fp32_products());
 }
 
 }  // namespace

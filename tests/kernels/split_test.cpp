@@ -7,20 +7,18 @@
 #include "kernels/matmul_split.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
+#include "tests/kernels/fp32_paths.h"
 #include "tests/kernels/reference.h"
 
 using kernels::MatmulShape;
 using kernels::cpu::Fp32Products;
+using test::FastestAgain;
 using test::kBackward;
 using test::kForward;
 using test::normal_tensor;
 using test::to_double;
 
 namespace {
-
-struct FastestAgain {
-  ~FastestAgain() { kernels::cpu::use_fp32_products(kernels::cpu::fastest_fp32_products()); }
-};
 
 // Whole and partial tiles of 32, several blocks of 256 that are summed or beside each other and of 512 rows,
 // odd sums.
