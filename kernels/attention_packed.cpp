@@ -5,10 +5,10 @@
 #include <type_traits>
 
 #include "kernels/attention_tile.h"
-#include "kernels/bf16_panels.h"
 #include "kernels/bf16_values.h"
 #include "kernels/cached_tiles.h"
-#include "kernels/matmul_split.h"
+#include "kernels/matmul_packed.h"
+#include "kernels/packed_panels.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 
@@ -34,7 +34,7 @@ const auto* product_kernels() {
   if constexpr (std::is_same_v<T, bf16>)
     return &bf16_kernels();
   else
-    return split_kernels();
+    return fp32_kernels();
 }
 
 // Products of at most 64 rows and columns, or as many columns as a head is wide.
@@ -55,28 +55,30 @@ class TileProducts {
   std::int64_t pairs_of_head() const { return pairs_of(kernels_, D_); }
   static std::int64_t pairs_of_side() { return kSide / 2; }
   // What a packed factor takes at most: 64 rows or columns of which a head is summed, or the reverse.
-  std::int64_t packed() const { return kParts<T> * kSide * std::max(pairs_of_head(), width_ / 2); }
-  static std::int64_t packed_tile() { return kParts<T> * kSide * pairs_of_side(); }
+  std::int64_t packed() const { return kernels_.words * kSide * std::max(pairs_of_head(), width_ / 2); }
+  std::int64_t packed_tile() const { return kernels_.words * kSide * pairs_of_side(); }
 
   // Summed over a head.
-  void pack_first(Bf16Pair* to, HeadRows<const T> rows, std::int64_t count) const {
-    pack_panels<T>(kernels_.first, kernels_.rows, to, along_rows(rows), 0, count, 0, D_, pairs_of_head());
+  void pack_first(PackedWord* to, HeadRows<const T> rows, std::int64_t count) const {
+    pack_panels<T>(kernels_, kernels_.first, kernels_.rows, to, along_rows(rows), 0, count, 0, D_,
+                   pairs_of_head());
   }
-  void pack_second(Bf16Pair* to, HeadRows<const T> rows, std::int64_t count) const {
-    pack_panels<T>(kernels_.second, kernels_.columns, to, along_rows(rows), 0, count, 0, D_, pairs_of_head());
+  void pack_second(PackedWord* to, HeadRows<const T> rows, std::int64_t count) const {
+    pack_panels<T>(kernels_, kernels_.second, kernels_.columns, to, along_rows(rows), 0, count, 0, D_,
+                   pairs_of_head());
   }
   // Summed over `count` rows, of which the head's columns are those of the result.
-  void pack_columns(Bf16Pair* to, HeadRows<const T> rows, std::int64_t count) const {
-    pack_panels<T>(kernels_.second, kernels_.columns, to, along_columns(rows), 0, D_, 0, count,
+  void pack_columns(PackedWord* to, HeadRows<const T> rows, std::int64_t count) const {
+    pack_panels<T>(kernels_, kernels_.second, kernels_.columns, to, along_columns(rows), 0, D_, 0, count,
                    pairs_of_side());
   }
   // A tile (keys, queries): its keys, or its queries, are the rows of the result.
-  void pack_keys(Bf16Pair* to, const T* tile, std::int64_t keys, std::int64_t queries) const {
-    pack_panels<T>(kernels_.first, kernels_.rows, to, {tile, kSide, false}, 0, keys, 0, queries,
+  void pack_keys(PackedWord* to, const T* tile, std::int64_t keys, std::int64_t queries) const {
+    pack_panels<T>(kernels_, kernels_.first, kernels_.rows, to, {tile, kSide, false}, 0, keys, 0, queries,
                    pairs_of_side());
   }
-  void pack_queries(Bf16Pair* to, const T* tile, std::int64_t keys, std::int64_t queries) const {
-    pack_panels<T>(kernels_.first, kernels_.rows, to, {tile, kSide, true}, 0, queries, 0, keys,
+  void pack_queries(PackedWord* to, const T* tile, std::int64_t keys, std::int64_t queries) const {
+    pack_panels<T>(kernels_, kernels_.first, kernels_.rows, to, {tile, kSide, true}, 0, queries, 0, keys,
                    pairs_of_side());
   }
 
@@ -92,22 +94,22 @@ class TileProducts {
   }
 
   // scores, rows 64 apart, = a of pack_first() times b of pack_second().
-  void scores(float* to, const Bf16Pair* a, const Bf16Pair* b, std::int64_t rows,
+  void scores(float* to, const PackedWord* a, const PackedWord* b, std::int64_t rows,
               std::int64_t columns) const {
     multiply(to, kSide, a, b, rows, columns, pairs_of_head(), false);
   }
   // to (rows, width()) = or += a of a tile times b of pack_columns().
-  void of_head(float* to, const Bf16Pair* a, const Bf16Pair* b, std::int64_t rows, bool add) const {
+  void of_head(float* to, const PackedWord* a, const PackedWord* b, std::int64_t rows, bool add) const {
     multiply(to, width_, a, b, rows, width_, pairs_of_side(), add);
   }
 
  private:
-  void multiply(float* c, std::int64_t stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t rows,
+  void multiply(float* c, std::int64_t stride, const PackedWord* a, const PackedWord* b, std::int64_t rows,
                 std::int64_t columns, std::int64_t pairs, bool add) const {
     for (std::int64_t j = 0; j < columns; j += kernels_.columns)
       for (std::int64_t i = 0; i < rows; i += kernels_.rows)
-        kernels_.tile(c + i * stride + j, stride, a + kParts<T> * i * pairs, b + kParts<T> * j * pairs, pairs,
-                      add);
+        kernels_.tile(c + i * stride + j, stride, a + kernels_.words * i * pairs,
+                      b + kernels_.words * j * pairs, pairs, add);
   }
 
   const std::remove_pointer_t<decltype(product_kernels<T>())>& kernels_;
@@ -130,7 +132,7 @@ class Parts {
 };
 
 struct Scratch {
-  Lines<Bf16Pair> packed;
+  Lines<PackedWord> packed;
   Lines<float> sums;
 };
 Scratch& scratch() {
@@ -186,7 +188,7 @@ std::int64_t tiles_together(AttentionShape s) {
 struct OpenTile {
   std::int64_t position, rows;
   KeyRange keys;
-  Bf16Pair* queries;
+  PackedWord* queries;
   float* sums;  // (rows, width of a head)
   OnlineSoftmax state;
 };
@@ -198,10 +200,10 @@ void attend(HeadRows<T> out, float* lse, HeadRows<const T> queries, const KeyTil
             std::int64_t D) {
   const TileProducts<T> products(D);
   const std::int64_t width = products.width(), tiles = whole(rows, kSide) / kSide;
-  Parts<Bf16Pair> packed(scratch().packed, (tiles + 2) * products.packed() + products.packed_tile());
-  Bf16Pair *const packed_keys = packed.take(products.packed()),
-                  *const packed_values = packed.take(products.packed()),
-                  *const packed_probabilities = packed.take(products.packed_tile());
+  Parts<PackedWord> packed(scratch().packed, (tiles + 2) * products.packed() + products.packed_tile());
+  PackedWord *const packed_keys = packed.take(products.packed()),
+                    *const packed_values = packed.take(products.packed()),
+                    *const packed_probabilities = packed.take(products.packed_tile());
   Parts<float> sums(scratch().sums, tiles * kSide * width + kSide * D);
   float* const gathered = sums.take(kSide * D);
   OpenTile open[kMostTilesTogether];
@@ -250,7 +252,7 @@ template <class T>
 class KeyHead {
  public:
   KeyHead(const TileProducts<T>& products, HeadRows<const T> keys, HeadRows<const T> values,
-          std::int64_t tokens, Parts<Bf16Pair>& packed, Parts<float>& sums)
+          std::int64_t tokens, Parts<PackedWord>& packed, Parts<float>& sums)
       : products_(products), tiles_(whole(tokens, kSide) / kSide), tokens_(tokens) {
     keys_ = packed.take(tiles_ * products.packed());
     values_ = packed.take(tiles_ * products.packed());
@@ -274,18 +276,18 @@ class KeyHead {
   }
 
   std::int64_t rows_of(std::int64_t tile) const { return std::min(kSide, tokens_ - tile * kSide); }
-  const Bf16Pair* keys(std::int64_t tile) const { return at(keys_, tile); }
-  const Bf16Pair* values(std::int64_t tile) const { return at(values_, tile); }
-  const Bf16Pair* columns_of_keys(std::int64_t tile) const { return at(columns_of_keys_, tile); }
+  const PackedWord* keys(std::int64_t tile) const { return at(keys_, tile); }
+  const PackedWord* values(std::int64_t tile) const { return at(values_, tile); }
+  const PackedWord* columns_of_keys(std::int64_t tile) const { return at(columns_of_keys_, tile); }
   float* dkeys(std::int64_t tile) const { return dkeys_ + tile * kSide * products_.width(); }
   float* dvalues(std::int64_t tile) const { return dvalues_ + tile * kSide * products_.width(); }
 
  private:
-  Bf16Pair* at(Bf16Pair* all, std::int64_t tile) const { return all + tile * products_.packed(); }
+  PackedWord* at(PackedWord* all, std::int64_t tile) const { return all + tile * products_.packed(); }
 
   const TileProducts<T>& products_;
   std::int64_t tiles_, tokens_;
-  Bf16Pair *keys_, *values_, *columns_of_keys_;
+  PackedWord *keys_, *values_, *columns_of_keys_;
   float *dkeys_, *dvalues_;
 };
 
@@ -300,12 +302,12 @@ struct QueryRows {
 
 template <class T>
 void add_gradients(const KeyHead<T>& head, const QueryRows<T>& of, const HeadMask& mask, std::int64_t D,
-                   const TileProducts<T>& products, Parts<Bf16Pair> packed, Parts<float> sums) {
+                   const TileProducts<T>& products, Parts<PackedWord> packed, Parts<float> sums) {
   const std::int64_t rows = of.rows, width = products.width(), lanes = padded(rows);
-  Bf16Pair *const queries = packed.take(products.packed()), *const dout = packed.take(products.packed()),
-                  *const columns_of_queries = packed.take(products.packed()),
-                  *const columns_of_dout = packed.take(products.packed()),
-                  *const tile_of = packed.take(products.packed_tile());
+  PackedWord *const queries = packed.take(products.packed()), *const dout = packed.take(products.packed()),
+                    *const columns_of_queries = packed.take(products.packed()),
+                    *const columns_of_dout = packed.take(products.packed()),
+                    *const tile_of = packed.take(products.packed_tile());
   float *const dqueries = sums.take(kSide * width), *const wide = sums.take(2 * D);
   alignas(64) float scores[kSide * kSide], gradients[kSide * kSide];
   alignas(64) float lse[kSide] = {}, delta[kSide] = {};
@@ -342,7 +344,8 @@ template <class T>
 bool packs_attention(std::int64_t tokens) {
   constexpr std::int64_t kLeast = 32;  // below, tiles are mostly padding
   const auto* const kernels = product_kernels<T>();
-  return kernels && kSide % kernels->rows == 0 && kSide % kernels->columns == 0 && tokens >= kLeast;
+  return kernels && kernels->for_attention && kSide % kernels->rows == 0 && kSide % kernels->columns == 0 &&
+         tokens >= kLeast;
 }
 
 template <class T>
@@ -385,8 +388,8 @@ void packed_attention_backward(T* dqkv, const T* dout, const T* qkv, const T* ou
   parallel_tasks(s.B * s.G, [&](std::int64_t task) {
     const std::int64_t b = task / s.G, g = task % s.G;
     const TileProducts<T> products(s.D);
-    Parts<Bf16Pair> packed(scratch().packed, KeyHead<T>::packed_size(products, s.T) + 4 * products.packed() +
-                                                 products.packed_tile());
+    Parts<PackedWord> packed(scratch().packed, KeyHead<T>::packed_size(products, s.T) +
+                                                   4 * products.packed() + products.packed_tile());
     Parts<float> sums(scratch().sums,
                       KeyHead<T>::sums_size(products, s.T) + kSide * products.width() + 2 * s.D);
     const KeyHead<T> head(products, packed_heads.keys(b, g), packed_heads.values(b, g), s.T, packed, sums);

@@ -1,8 +1,8 @@
-// Attention by products of packed tiles (bf16_tile.h): what attention_flash_forward() and
+// Attention by products of packed tiles (packed_tile.h): what attention_flash_forward() and
 // attention_flash_backward() of attention.h and bf16_rows.h do where the processor's tiles fit. Scores,
 // softmax and all sums are fp32. In bf16, probabilities and gradients of scores are rounded before they are
-// multiplied, as on GPUs (Dao et al. 2022, arXiv 2205.14135); in fp32 they are multiplied in parts
-// (matmul_split.h), as all else is.
+// multiplied, as on GPUs (Dao et al. 2022, arXiv 2205.14135); in fp32 they are multiplied as
+// matmul_packed.h says, as all else is.
 #pragma once
 #include <cstdint>
 

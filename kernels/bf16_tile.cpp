@@ -1,9 +1,8 @@
-#include "kernels/bf16_tile.h"
-
 #include <algorithm>
 #include <bit>
 
 #include "kernels/bf16_values.h"
+#include "kernels/packed_tile.h"
 #include "kernels/vectorize.h"
 
 namespace kernels::cpu {
@@ -11,10 +10,10 @@ namespace {
 
 using cuda::bf16;
 
-KERNELS_INLINE float first_of(Bf16Pair pair) {
+KERNELS_INLINE float first_of(PackedWord pair) {
   return std::bit_cast<float>(pair << 16);
 }
-KERNELS_INLINE float second_of(Bf16Pair pair) {
+KERNELS_INLINE float second_of(PackedWord pair) {
   return std::bit_cast<float>(pair & 0xffff0000u);
 }
 
@@ -28,9 +27,9 @@ KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, con
       float sums[kPart][kLanes] = {};
       for (std::int64_t p = 0; p < pairs; ++p)
         for (int r = 0; r < kPart; ++r) {
-          const Bf16Pair pair = a_at(i + r, p);
+          const PackedWord pair = a_at(i + r, p);
           const float first = first_of(pair), second = second_of(pair);
-          const Bf16Pair* const row = b_at(p) + j;
+          const PackedWord* const row = b_at(p) + j;
 #pragma omp simd
           for (int n = 0; n < kLanes; ++n)
             sums[r][n] += first * first_of(row[n]) + second * second_of(row[n]);
@@ -45,63 +44,63 @@ KERNELS_INLINE void multiply(float* c, std::int64_t c_stride, const A& a_at, con
 }
 
 // Part `part` of an element.
-KERNELS_INLINE Bf16Pair part_of(bf16 x, int /*part*/) {
+KERNELS_INLINE PackedWord part_of(bf16 x, int /*part*/) {
   return x.bits;
 }
-KERNELS_INLINE Bf16Pair part_of(float x, int part) {
+KERNELS_INLINE PackedWord part_of(float x, int part) {
   for (int before = 0; before < part; ++before) x -= widened(rounded(x));
   return rounded(x).bits;
 }
 
 // Elements k and k + 1 of `length`, `step` apart; zero beyond.
 template <class T>
-KERNELS_INLINE Bf16Pair pair_at(const T* from, std::int64_t step, std::int64_t k, std::int64_t length,
-                                int part = 0) {
-  Bf16Pair pair = k < length ? part_of(from[k * step], part) : 0u;
+KERNELS_INLINE PackedWord pair_at(const T* from, std::int64_t step, std::int64_t k, std::int64_t length,
+                                  int part = 0) {
+  PackedWord pair = k < length ? part_of(from[k * step], part) : 0u;
   if (k + 1 < length) pair |= part_of(from[(k + 1) * step], part) << 16;
   return pair;
 }
 
 // to (pairs, width): row j of from (count, length) becomes column j.
 template <std::int64_t width>
-void turn(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length, std::int64_t pairs) {
+void turn(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length, std::int64_t pairs) {
   for (std::int64_t p = 0; p < pairs; ++p)
     for (std::int64_t j = 0; j < width; ++j)
       to[p * width + j] = j < count ? pair_at(from.data + j * from.stride, 1, 2 * p, length) : 0u;
 }
 
 // to (pairs, width): column j of from (length, count) stays column j.
-KERNELS_INLINE void interleave(Bf16Pair* to, Bf16Source from, std::int64_t width, std::int64_t count,
+KERNELS_INLINE void interleave(PackedWord* to, Bf16Source from, std::int64_t width, std::int64_t count,
                                std::int64_t length, std::int64_t pairs) {
   for (std::int64_t p = 0; p < pairs; ++p) {
     const bf16* const first = from.data + 2 * p * from.stride;
-    Bf16Pair* const row = to + p * width;
+    PackedWord* const row = to + p * width;
     const std::int64_t there = 2 * p < length ? count : 0;
     if (2 * p + 1 < length) {
       const bf16* const second = first + from.stride;
 #pragma omp simd
       for (std::int64_t i = 0; i < there; ++i)
-        row[i] = static_cast<Bf16Pair>(first[i].bits) | (static_cast<Bf16Pair>(second[i].bits) << 16);
+        row[i] = static_cast<PackedWord>(first[i].bits) | (static_cast<PackedWord>(second[i].bits) << 16);
     } else {
       for (std::int64_t i = 0; i < there; ++i) row[i] = first[i].bits;
     }
     for (std::int64_t i = there; i < width; ++i) row[i] = 0u;
   }
 }
-KERNELS_MULTIVERSION void interleave_rows(Bf16Pair* to, Bf16Source from, std::int64_t count,
+KERNELS_MULTIVERSION void interleave_rows(PackedWord* to, Bf16Source from, std::int64_t count,
                                           std::int64_t length, std::int64_t pairs) {
-  interleave(to, from, kBf16Rows, count, length, pairs);
+  interleave(to, from, kVectorRows, count, length, pairs);
 }
-KERNELS_MULTIVERSION void interleave_columns(Bf16Pair* to, Bf16Source from, std::int64_t count,
+KERNELS_MULTIVERSION void interleave_columns(PackedWord* to, Bf16Source from, std::int64_t count,
                                              std::int64_t length, std::int64_t pairs) {
-  interleave(to, from, kBf16Columns, count, length, pairs);
+  interleave(to, from, kVectorColumns, count, length, pairs);
 }
 
-KERNELS_MULTIVERSION void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+KERNELS_MULTIVERSION void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
                                std::int64_t pairs, bool add) {
-  const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[p * kBf16Rows + i]; };
-  const auto b_at = [b](std::int64_t p) { return b + p * kBf16Columns; };
-  multiply(c, c_stride, a_at, b_at, pairs, add, kBf16Rows, kBf16Columns);
+  const auto a_at = [a](std::int64_t i, std::int64_t p) { return a[p * kVectorRows + i]; };
+  const auto b_at = [b](std::int64_t p) { return b + p * kVectorColumns; };
+  multiply(c, c_stride, a_at, b_at, pairs, add, kVectorRows, kVectorColumns);
 }
 
 // AMX's panels go on in steps of 16 pairs, in each of them part after part: one of the first factor (rows,
@@ -122,7 +121,7 @@ std::int64_t place_of_second(std::int64_t j, std::int64_t p, int part) {
 
 // The panel's rows or columns lie `apart`, their elements `step`.
 template <class T, auto place>
-void amx_panel(Bf16Pair* to, const T* from, std::int64_t apart, std::int64_t step, std::int64_t count,
+void amx_panel(PackedWord* to, const T* from, std::int64_t apart, std::int64_t step, std::int64_t count,
                std::int64_t length, std::int64_t pairs) {
   for (std::int64_t i = 0; i < kAmxRows; ++i)
     for (std::int64_t p = 0; p < pairs; ++p)
@@ -130,18 +129,18 @@ void amx_panel(Bf16Pair* to, const T* from, std::int64_t apart, std::int64_t ste
         to[place(i, p, part)] = i < count ? pair_at(from + i * apart, step, 2 * p, length, part) : 0u;
 }
 template <class T, auto place>
-void amx_from_rows(Bf16Pair* to, Source<T> from, std::int64_t count, std::int64_t length,
+void amx_from_rows(PackedWord* to, Source<T> from, std::int64_t count, std::int64_t length,
                    std::int64_t pairs) {
   amx_panel<T, place>(to, from.data, from.stride, 1, count, length, pairs);
 }
 template <class T, auto place>
-void amx_from_columns(Bf16Pair* to, Source<T> from, std::int64_t count, std::int64_t length,
+void amx_from_columns(PackedWord* to, Source<T> from, std::int64_t count, std::int64_t length,
                       std::int64_t pairs) {
   amx_panel<T, place>(to, from.data, 1, from.stride, count, length, pairs);
 }
 
 template <class T>
-void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs,
+void amx_tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b, std::int64_t pairs,
               bool add) {
   for (int first = 0; first < kParts<T>; ++first)
     for (int second = 0; first + second < kParts<T>; ++second) {
@@ -156,6 +155,7 @@ constexpr TileKernels<T> amx_steps() {
   return {.rows = kAmxRows,
           .columns = kAmxColumns,
           .whole_pairs = kAmxSide,
+          .words = kParts<T>,
           .most_rows = 512,
           .most_columns = 8 * kAmxColumns,
           .summed = kParts<T> > 1 ? 384 : 256,  // sums of parts join in fp32, block by block: fewer of them
@@ -185,15 +185,17 @@ KERNELS_MULTIVERSION void dots(float* products, const bf16* inp, const bf16* wei
 }  // namespace
 
 const Bf16Kernels& plain_bf16_kernels() {
-  static constexpr Bf16Kernels kKernels{{.rows = kBf16Rows,
-                                         .columns = kBf16Columns,
+  static constexpr Bf16Kernels kKernels{{.rows = kVectorRows,
+                                         .columns = kVectorColumns,
                                          .whole_pairs = 1,
+                                         .words = 1,
                                          .most_rows = 256,
-                                         .most_columns = 5 * kBf16Columns,
+                                         .most_columns = 256,
                                          .summed = 256,
-                                         .first = {turn<kBf16Rows>, interleave_rows},
-                                         .second = {turn<kBf16Columns>, interleave_columns},
-                                         .tile = tile},
+                                         .first = {turn<kVectorRows>, interleave_rows},
+                                         .second = {turn<kVectorColumns>, interleave_columns},
+                                         .tile = tile,
+                                         .for_attention = false},
                                         dots,
                                         narrow};
   return kKernels;

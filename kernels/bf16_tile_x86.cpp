@@ -1,13 +1,10 @@
 #include <algorithm>
 
-#include "kernels/bf16_tile.h"
+#include "kernels/avx512_words.h"
+#include "kernels/packed_tile.h"
 #include "kernels/vectorize.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
-// GCC takes the undefined operands of its own AVX-512 intrinsics for uninitialised variables (bug 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,35 +21,29 @@ KERNELS_BF16 inline __m512bh pairs_of(__m512i bits) {
   return reinterpret_cast<__m512bh>(bits);
 }
 
-KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
                        std::int64_t pairs, bool add) {
-  constexpr int kRows = kBf16Rows, kVectors = kBf16Columns / 16;
+  constexpr int kRows = kVectorRows, kVectors = kVectorColumns / 16;
   __m512 sums[kRows][kVectors];
   for (auto& row : sums)
     for (__m512& sum : row) sum = _mm512_setzero_ps();
   for (std::int64_t p = 0; p < pairs; ++p) {
-    const __m512bh b0 = pairs_of(_mm512_loadu_si512(b)), b1 = pairs_of(_mm512_loadu_si512(b + 16)),
-                   b2 = pairs_of(_mm512_loadu_si512(b + 32));
+    __m512bh columns[kVectors];
+    for (int j = 0; j < kVectors; ++j) columns[j] = pairs_of(_mm512_loadu_si512(b + 16 * j));
     b += 16 * kVectors;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const __m512bh pair = pairs_of(_mm512_set1_epi32(static_cast<int>(a[p * kRows + i])));
-      sums[i][0] = _mm512_dpbf16_ps(sums[i][0], pair, b0);
-      sums[i][1] = _mm512_dpbf16_ps(sums[i][1], pair, b1);
-      sums[i][2] = _mm512_dpbf16_ps(sums[i][2], pair, b2);
+      const __m512bh row = pairs_of(_mm512_set1_epi32(static_cast<int>(a[p * kRows + i])));
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_dpbf16_ps(sums[i][j], row, columns[j]);
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
     for (int j = 0; j < kVectors; ++j) {
       float* const to = c + i * c_stride + 16 * j;
       _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][j]) : sums[i][j]);
     }
-}
-
-// Of so many elements, those that are there.
-inline __mmask32 mask_of(std::int64_t left) {
-  return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0u;
 }
 
 template <int kRows>
@@ -90,59 +81,20 @@ KERNELS_BF16 void narrow_pairs(bf16* to, const float* from, std::int64_t count) 
   }
 }
 
-// 16 rows of 16 pairs change places with columns: by 32-bit pairs, by 64, by quarters of a register twice.
-KERNELS_BF16 inline void exchange(__m512i (&r)[16]) {
-  __m512i t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+struct RowsOfPairs {
+  Bf16Source from;
+  std::int64_t length;
+
+  KERNELS_AVX512 __m512i at(std::int64_t row, std::int64_t pair) const {
+    return _mm512_maskz_loadu_epi16(mask_of(length - 2 * pair), from.data + row * from.stride + 2 * pair);
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  // r[4 q + c]: of rows 4 q .. 4 q + 3 the columns c, c + 4, c + 8, c + 12, one to a quarter.
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const __m512i low01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
-    const __m512i high01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
-    const __m512i low23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
-    const __m512i high23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
-    t[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-    t[c + 4] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-    t[c + 8] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
-    t[c + 12] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) r[i] = t[i];
-}
+};
 
 // to (pairs, width): row j of from (count, length) becomes column j.
 template <std::int64_t width>
-KERNELS_BF16 void turn(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+KERNELS_BF16 void turn(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length,
                        std::int64_t pairs) {
-  constexpr std::int64_t kLanes = std::min<std::int64_t>(16, width);
-  constexpr auto kStored = static_cast<__mmask16>((1 << kLanes) - 1);
-  static_assert(width % kLanes == 0);
-  for (std::int64_t p = 0; p < pairs; p += 16) {
-    const __mmask32 there = mask_of(length - 2 * p);
-    for (std::int64_t j = 0; j < width; j += kLanes) {
-      const std::int64_t rows = std::min(kLanes, count - j);
-      __m512i r[16];
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i)
-        r[i] = i < rows ? _mm512_maskz_loadu_epi16(there, from.data + (j + i) * from.stride + 2 * p)
-                        : _mm512_setzero_si512();
-      exchange(r);
-      const std::int64_t stored = std::min<std::int64_t>(16, pairs - p);
-      for (std::int64_t i = 0; i < stored; ++i)
-        _mm512_mask_storeu_epi32(to + (p + i) * width + j, kStored, r[i]);
-    }
-  }
+  turn_words<width>(to, RowsOfPairs{from, length}, count, pairs);
 }
 
 // Pairs of elements k and k + 1 of 16 columns.
@@ -158,22 +110,26 @@ KERNELS_BF16 inline __m512i pairs_of_columns(Bf16Source from, std::int64_t k, st
 
 // to (pairs, width): column j of from (length, count) stays column j.
 template <std::int64_t width>
-KERNELS_BF16 void interleave(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+KERNELS_BF16 void interleave(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length,
                              std::int64_t pairs) {
-  for (std::int64_t p = 0; p < pairs; ++p)
-#pragma GCC unroll 3
-    for (std::int64_t j = 0; j < width; j += 16)
-      _mm512_storeu_si512(
-          to + p * width + j,
+  constexpr std::int64_t kLanes = std::min<std::int64_t>(16, width);
+  for (std::int64_t p = 0; p < pairs; ++p) {
+    ask_for(from.data + (2 * p + kRowsAhead) * from.stride);
+    ask_for(from.data + (2 * p + 1 + kRowsAhead) * from.stride);
+#pragma GCC unroll 2
+    for (std::int64_t j = 0; j < width; j += kLanes)
+      _mm512_mask_storeu_epi32(
+          to + p * width + j, static_cast<__mmask16>(mask_of(kLanes)),
           pairs_of_columns({from.data + j, from.stride}, 2 * p, length,
-                           static_cast<__mmask16>(mask_of(std::min<std::int64_t>(16, count - j)))));
+                           static_cast<__mmask16>(mask_of(std::min(kLanes, count - j)))));
+  }
 }
 
 // AMX's panels: emulated_amx_bf16_kernels().
 constexpr std::int64_t kSide = kAmxSide, kTilePairs = kSide * kAmxRows;
 static_assert(kAmxRows == kAmxColumns);  // steps of both factors' panels are equally large
 
-KERNELS_BF16 void amx_from_rows(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+KERNELS_BF16 void amx_from_rows(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length,
                                 std::int64_t pairs) {
   for (std::int64_t i = 0; i < kAmxRows; ++i)
     for (std::int64_t p = 0; p < pairs; p += kSide)
@@ -183,7 +139,7 @@ KERNELS_BF16 void amx_from_rows(Bf16Pair* to, Bf16Source from, std::int64_t coun
                     : _mm512_setzero_si512());
 }
 
-KERNELS_BF16 void amx_from_columns(Bf16Pair* to, Bf16Source from, std::int64_t count, std::int64_t length,
+KERNELS_BF16 void amx_from_columns(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length,
                                    std::int64_t pairs) {
   for (std::int64_t p = 0; p < pairs; p += kSide)
     for (std::int64_t i = 0; i < kAmxRows; i += kSide) {
@@ -193,7 +149,7 @@ KERNELS_BF16 void amx_from_columns(Bf16Pair* to, Bf16Source from, std::int64_t c
       for (int q = 0; q < 16; ++q)
         r[q] = pairs_of_columns({from.data + i, from.stride}, 2 * (p + q), length, there);
       exchange(r);
-      Bf16Pair* const block = to + p / kSide * kTilePairs + i * kSide;
+      PackedWord* const block = to + p / kSide * kTilePairs + i * kSide;
       for (int q = 0; q < 16; ++q) _mm512_storeu_si512(block + q * kSide, r[q]);
     }
 }
@@ -215,14 +171,14 @@ class Split {
 };
 
 // Each part of pairs, whose first and second elements are in two registers, `apart` in memory.
-KERNELS_BF16 inline void store_pairs(Bf16Pair* to, std::int64_t apart, __m512i first, __m512i second) {
+KERNELS_BF16 inline void store_pairs(PackedWord* to, std::int64_t apart, __m512i first, __m512i second) {
   Split firsts(first), seconds(second);
 #pragma GCC unroll 3
   for (int part = 0; part < kParts<float>; ++part, to += apart)
     _mm512_storeu_si512(to, _mm512_or_si512(_mm512_srli_epi32(firsts.take(), 16), seconds.take()));
 }
 // The same of 32 elements in a row, which are pairs of neighbours.
-KERNELS_BF16 inline void store_neighbours(Bf16Pair* to, std::int64_t apart, __m512i low, __m512i high) {
+KERNELS_BF16 inline void store_neighbours(PackedWord* to, std::int64_t apart, __m512i low, __m512i high) {
   alignas(64) static constexpr std::int16_t kUpperHalves[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
                                                                 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
                                                                 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
@@ -233,16 +189,10 @@ KERNELS_BF16 inline void store_neighbours(Bf16Pair* to, std::int64_t apart, __m5
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(lows.take(), upper_halves, highs.take()));
 }
 
-// 16 elements of a row of `length` from element k on.
-KERNELS_BF16 inline __m512i elements(const float* row, std::int64_t k, std::int64_t length) {
-  return _mm512_maskz_loadu_epi32(
-      static_cast<__mmask16>(mask_of(std::clamp<std::int64_t>(length - k, 0, 16))), row + k);
-}
-
 // A step of a panel: 16 pairs, part after part.
 constexpr std::int64_t kSplitStep = kParts<float> * kTilePairs;
 
-KERNELS_BF16 void split_from_rows(Bf16Pair* to, Source<float> from, std::int64_t count, std::int64_t length,
+KERNELS_BF16 void split_from_rows(PackedWord* to, Source<float> from, std::int64_t count, std::int64_t length,
                                   std::int64_t pairs) {
   for (std::int64_t i = 0; i < kAmxRows; ++i) {
     const float* const row = from.data + i * from.stride;
@@ -254,7 +204,7 @@ KERNELS_BF16 void split_from_rows(Bf16Pair* to, Source<float> from, std::int64_t
   }
 }
 
-KERNELS_BF16 void split_from_columns(Bf16Pair* to, Source<float> from, std::int64_t count,
+KERNELS_BF16 void split_from_columns(PackedWord* to, Source<float> from, std::int64_t count,
                                      std::int64_t length, std::int64_t pairs) {
   for (std::int64_t p = 0; p < pairs; p += kSide, to += kSplitStep)
     for (std::int64_t i = 0; i < kAmxRows; i += kSide) {
@@ -273,7 +223,7 @@ KERNELS_BF16 void split_from_columns(Bf16Pair* to, Source<float> from, std::int6
     }
 }
 
-KERNELS_BF16 void split_turned(Bf16Pair* to, Source<float> from, std::int64_t count, std::int64_t length,
+KERNELS_BF16 void split_turned(PackedWord* to, Source<float> from, std::int64_t count, std::int64_t length,
                                std::int64_t pairs) {
   for (std::int64_t p = 0; p < pairs; p += kSide, to += kSplitStep)
     for (std::int64_t j = 0; j < kAmxColumns; j += kSide)
@@ -288,8 +238,8 @@ KERNELS_BF16 void split_turned(Bf16Pair* to, Source<float> from, std::int64_t co
       }
 }
 
-KERNELS_BF16 void split_interleaved(Bf16Pair* to, Source<float> from, std::int64_t count, std::int64_t length,
-                                    std::int64_t pairs) {
+KERNELS_BF16 void split_interleaved(PackedWord* to, Source<float> from, std::int64_t count,
+                                    std::int64_t length, std::int64_t pairs) {
   for (std::int64_t p = 0; p < pairs; ++p)
     for (std::int64_t j = 0; j < kAmxColumns; j += kSide) {
       const std::int64_t columns = std::min(kSide, count - j), k = 2 * p;
@@ -324,7 +274,7 @@ KERNELS_AMX void end_amx() {
 }
 
 // Asks the first cache for a quarter of what a tile's next products take of a panel.
-KERNELS_INLINE void ask_for_quarter(const Bf16Pair* step, int quarter) {
+KERNELS_INLINE void ask_for_quarter(const PackedWord* step, int quarter) {
   for (int line = 0; line < 8; ++line) ask_first_cache_for(step + (8 * quarter + line) * kSide);
 }
 
@@ -357,19 +307,19 @@ KERNELS_AMX_INLINE void store_sums(float* c, std::int64_t c_stride) {
 // ahead: they come from the second cache. Where another program uses the other half of a core, tiles wait for
 // all that they load, and this takes half of the time.
 constexpr auto kFirstBytes = kSide * 4, kSecondBytes = kAmxColumns * 4;
-KERNELS_AMX_INLINE void load_upper(const Bf16Pair* a) {
+KERNELS_AMX_INLINE void load_upper(const PackedWord* a) {
   _tile_loadd(4, a, kFirstBytes);
 }
-KERNELS_AMX_INLINE void load_lower(const Bf16Pair* a) {
+KERNELS_AMX_INLINE void load_lower(const PackedWord* a) {
   _tile_loadd(5, a + kSide * kSide, kFirstBytes);
 }
-KERNELS_AMX_INLINE void load_left(const Bf16Pair* b) {
+KERNELS_AMX_INLINE void load_left(const PackedWord* b) {
   _tile_loadd(6, b, kSecondBytes);
 }
-KERNELS_AMX_INLINE void load_right(const Bf16Pair* b) {
+KERNELS_AMX_INLINE void load_right(const PackedWord* b) {
   _tile_loadd(7, b + kSide, kSecondBytes);
 }
-KERNELS_AMX_INLINE void load_all(const Bf16Pair* a, const Bf16Pair* b) {
+KERNELS_AMX_INLINE void load_all(const PackedWord* a, const PackedWord* b) {
   load_upper(a);
   load_left(b);
   load_right(b);
@@ -390,7 +340,7 @@ KERNELS_AMX_INLINE void multiply_lower_right() {
 
 // The four products of what the registers hold, then other rows or columns in their place; `coming`, what is
 // multiplied a step later, is asked for meanwhile.
-KERNELS_AMX_INLINE void multiply_and_load_rows(const Bf16Pair* a, const Bf16Pair* coming) {
+KERNELS_AMX_INLINE void multiply_and_load_rows(const PackedWord* a, const PackedWord* coming) {
   multiply_upper_left();
   ask_for_quarter(coming, 0);
   multiply_upper_right();
@@ -402,7 +352,7 @@ KERNELS_AMX_INLINE void multiply_and_load_rows(const Bf16Pair* a, const Bf16Pair
   ask_for_quarter(coming, 3);
   load_lower(a);
 }
-KERNELS_AMX_INLINE void multiply_and_load_columns(const Bf16Pair* b, const Bf16Pair* coming) {
+KERNELS_AMX_INLINE void multiply_and_load_columns(const PackedWord* b, const PackedWord* coming) {
   multiply_upper_left();
   ask_for_quarter(coming, 0);
   multiply_lower_left();
@@ -414,7 +364,8 @@ KERNELS_AMX_INLINE void multiply_and_load_columns(const Bf16Pair* b, const Bf16P
   ask_for_quarter(coming, 3);
   load_right(b);
 }
-KERNELS_AMX_INLINE void multiply_and_load_both(const Bf16Pair* a, const Bf16Pair* b, const Bf16Pair* coming) {
+KERNELS_AMX_INLINE void multiply_and_load_both(const PackedWord* a, const PackedWord* b,
+                                               const PackedWord* coming) {
   multiply_upper_left();
   ask_for_quarter(coming, 0);
   multiply_upper_right();
@@ -435,7 +386,7 @@ KERNELS_AMX_INLINE void multiply_last() {
   multiply_lower_right();
 }
 
-KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+KERNELS_AMX void amx_tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
                           std::int64_t pairs, bool add) {
   begin_sums(c, c_stride, add);
   load_all(a, b);
@@ -456,13 +407,13 @@ KERNELS_BF16 void add_tile(float* c, std::int64_t c_stride, const float* sums) {
 
 // Parts are named high, middle and low. Middle times low and low times low would be less than fp32's
 // rounding.
-KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b,
+KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
                                 std::int64_t pairs, bool add) {
   constexpr std::int64_t kMiddle = kTilePairs, kLow = 2 * kTilePairs;
   begin_sums(c, c_stride, false);
   load_all(a + kLow, b);
   for (std::int64_t p = kSide;; p += kSide) {
-    const Bf16Pair *const next_a = a + kSplitStep, *const next_b = b + kSplitStep;
+    const PackedWord *const next_a = a + kSplitStep, *const next_b = b + kSplitStep;
     multiply_and_load_rows(a + kMiddle, next_a + kLow);     // low times high
     multiply_and_load_columns(b + kMiddle, next_b);         // middle times high
     multiply_and_load_rows(a, next_a + kMiddle);            // middle times middle
@@ -515,8 +466,9 @@ const Bf16Kernels* avx512_bf16_kernels() {
   static const Bf16Kernels kernels = [] {
     Bf16Kernels of = plain_bf16_kernels();
     of.tile = tile;
-    of.first.from_rows = turn<kBf16Rows>;
-    of.second = {turn<kBf16Columns>, interleave<kBf16Columns>};
+    of.for_attention = true;
+    of.first = {turn<kVectorRows>, interleave<kVectorRows>};
+    of.second = {turn<kVectorColumns>, interleave<kVectorColumns>};
     of.dots = dots;
     of.narrow = narrow_pairs;
     return of;

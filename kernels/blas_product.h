@@ -1,5 +1,5 @@
-// Products that are large enough for a BLAS, added to what is there. Where AMX does them faster, it does
-// (matmul_split.h).
+// Products that are large enough for a BLAS, added to what is there. Where packed tiles do them faster, these
+// do (matmul_packed.h).
 #pragma once
 #include <cstdint>
 

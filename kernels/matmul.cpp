@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/blas_product.h"
-#include "kernels/matmul_split.h"
+#include "kernels/matmul_packed.h"
 #include "kernels/matmul_streamed.h"
 #include "kernels/matmul_tiled.h"
 #include "kernels/parallel.h"
@@ -94,8 +94,8 @@ void backward_input_of_few(float* dinp, const float* dout, const float* weight, 
 
 void matmul_forward(float* out, const float* inp, const float* weight, const float* bias,
                     const float* residual, MatmulShape s) {
-  if (takes_split_product(s.M, s.N, s.K))
-    return split_product({out, s.N, bias, residual}, {inp, s.K}, {weight, s.K, true}, s.M, s.N, s.K);
+  if (takes_packed_product(s.M, s.N, s.K))
+    return packed_fp32_product({out, s.N, bias, residual}, {inp, s.K}, {weight, s.K, true}, s.M, s.N, s.K);
   const bool few = s.M <= (threads() > 1 ? kMaxTiledRows : kMaxTiledRowsAlone);
   const std::int64_t first = few ? 0 : s.M - uneven_rows(s.M, kMaxTiledRows);
   if (first < s.M)
@@ -109,8 +109,8 @@ void matmul_forward(float* out, const float* inp, const float* weight, const flo
 
 void matmul_backward_input(float* dinp, const float* dout, const float* weight, bool accumulate,
                            MatmulShape s) {
-  if (takes_split_product(s.M, s.K, s.N))
-    return split_product({dinp, s.K, nullptr, accumulate ? dinp : nullptr}, {dout, s.N}, {weight, s.K}, s.M,
+  if (takes_packed_product(s.M, s.K, s.N))
+    return packed_fp32_product({dinp, s.K, nullptr, accumulate ? dinp : nullptr}, {dout, s.N}, {weight, s.K}, s.M,
                          s.K, s.N);
   constexpr std::int64_t kMostRows = 12;  // more are as fast with a BLAS, though uneven
   // Rows of a weight that are whole pages apart share a set of the first cache: a strip of them does not
@@ -132,8 +132,8 @@ void matmul_backward_weight(float* dweight, float* dbias, const float* dout, con
   if (dbias)
     parallel_ranges(
         s.N, s.M, [=](std::int64_t begin, std::int64_t end) { add_column_sums(dbias, dout, s, begin, end); });
-  if (takes_split_product(s.N, s.K, s.M))
-    return split_product({dweight, s.K, nullptr, accumulate ? dweight : nullptr}, {dout, s.N, true},
+  if (takes_packed_product(s.N, s.K, s.M))
+    return packed_fp32_product({dweight, s.K, nullptr, accumulate ? dweight : nullptr}, {dout, s.N, true},
                          {inp, s.K}, s.N, s.K, s.M);
   if (!accumulate) preload(dweight, nullptr, nullptr, {s.N, s.K, s.M});
   add_product({dweight, s.K}, {dout, s.N, true}, {inp, s.K}, s.N, s.K, s.M);

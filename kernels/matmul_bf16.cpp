@@ -44,7 +44,7 @@ struct Epilogue {
 
   void finish(const float* sums, std::int64_t from, std::int64_t row, std::int64_t column, std::int64_t rows,
               std::int64_t columns) const;
-  void ask_for_added(std::int64_t row, std::int64_t column, std::int64_t rows) const;
+  void ask_for(std::int64_t row, std::int64_t column, std::int64_t rows) const;
 };
 
 KERNELS_MULTIVERSION void finish_rows(const Epilogue& e, const float* sums, std::int64_t stride,
@@ -66,9 +66,14 @@ void Epilogue::finish(const float* sums, std::int64_t from, std::int64_t row, st
   finish_rows(*this, sums, from, row, column, rows, columns);
 }
 
-void Epilogue::ask_for_added(std::int64_t row, std::int64_t column, std::int64_t rows) const {
-  if (!added) return;
-  for (std::int64_t i = 0; i < rows; ++i) ask_for(added + (row + i) * stride + column);
+void Epilogue::ask_for(std::int64_t row, std::int64_t column, std::int64_t rows) const {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t at = (row + i) * stride + column;
+    if (wide)
+      cpu::ask_for(wide + at);
+    else
+      cpu::ask_for((added ? added : narrow) + at);
+  }
 }
 
 void product(PackedFactor<bf16> a, PackedFactor<bf16> b, const Epilogue& epilogue, std::int64_t M,

@@ -1,11 +1,11 @@
 // Products whose factors are packed for a processor's tiles: how they are cut for threads and caches. What an
-// element is packed as is bf16_tile.h's affair.
+// element is packed as is packed_tile.h's affair.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/bf16_panels.h"
 #include "kernels/bf16_values.h"
+#include "kernels/packed_panels.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 
@@ -26,19 +26,23 @@ struct ProductPlan {
 inline constexpr std::int64_t kMostPackedTogether = std::int64_t{16} << 20;
 inline constexpr std::int64_t kMostPackedByTask = std::int64_t{4} << 20;
 
+// `count` rows or columns in parts of at most `part`: their size where every thread has as many, in tiles of
+// `tile`.
+inline std::int64_t evenly(std::int64_t count, std::int64_t part, std::int64_t tile) {
+  const std::int64_t parts = whole((count + part - 1) / part, omp_get_max_threads());
+  return whole((count + parts - 1) / parts, tile);
+}
+
 // The smaller factor together where it may be, and tasks that divide the other's rows or columns, so that
 // each element is packed once. Where neither may be: tasks of rows of which all that is summed is packed at
 // once, or, where these would be few, both factors block by block of what is summed. Sums do not depend on
 // how they are cut.
 template <class T>
 ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
-  constexpr std::int64_t kElement = kParts<T> * sizeof(cuda::bf16);
-  const std::int64_t summed = 2 * pairs_of(kernels, K);
+  const std::int64_t bytes = sizeof(PackedWord) * kernels.words * pairs_of(kernels, K);  // of a row or column
   const std::int64_t whole_rows = whole(M, kernels.rows), whole_columns = whole(N, kernels.columns);
-  const auto may_be_packed = [&](std::int64_t count) {
-    return count * summed * kElement <= kMostPackedTogether;
-  };
-  const std::int64_t rows_at_once = kMostPackedByTask / (summed * kElement) / kernels.rows * kernels.rows;
+  const auto may_be_packed = [&](std::int64_t count) { return count * bytes <= kMostPackedTogether; };
+  const std::int64_t rows_at_once = kMostPackedByTask / bytes / kernels.rows * kernels.rows;
   ProductPlan plan{std::min(rows_at_once, kernels.most_rows), whole_columns};
   if (M < N && may_be_packed(whole_rows)) {
     plan = {std::min(whole_rows, 2 * kernels.most_rows), whole_columns, PackedTogether::first};
@@ -63,12 +67,14 @@ ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int
     else
       plan.columns = std::max(least_columns, whole(plan.columns / 2, kernels.columns));
   }
+  if (plan.columns >= N) plan.rows = evenly(M, plan.rows, kernels.rows);
+  if (plan.rows >= M) plan.columns = evenly(N, plan.columns, kernels.columns);
   return plan;
 }
 
 struct PackedScratch {
   Lines<float> sums;
-  Lines<Bf16Pair> a, b;
+  Lines<PackedWord> a, b;
 };
 
 // Between rows of sums, so that those of a tile do not share sets of the first cache.
@@ -93,31 +99,32 @@ KERNELS_INLINE void finish_row(Out* out, const float* sums, const T* bias, const
 
 // Where a factor's packed elements lie: those of block after block of what is summed, `count` rows or columns
 // of each.
-template <class T>
 struct Panels {
-  Bf16Pair* begin = nullptr;
+  PackedWord* begin = nullptr;
   std::int64_t count = 0;  // whole tiles
+  std::int64_t words = 1;  // of a pair
 
   // From row or column i on, in the block that begins at element k and has `pairs`.
-  Bf16Pair* at(std::int64_t k, std::int64_t i, std::int64_t pairs) const {
-    return begin + kParts<T> * (count * k / 2 + i * pairs);
+  PackedWord* at(std::int64_t k, std::int64_t i, std::int64_t pairs) const {
+    return begin + words * (count * k / 2 + i * pairs);
   }
 };
 
 // All of a factor, on all threads, in memory of the calling one that its next product takes.
 template <class T>
-Panels<T> pack_together(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
-                        std::int64_t width, PackedFactor<T> factor, std::int64_t count, std::int64_t K) {
-  static thread_local Lines<Bf16Pair> memory;
+Panels pack_together(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
+                     std::int64_t width, PackedFactor<T> factor, std::int64_t count, std::int64_t K) {
+  static thread_local Lines<PackedWord> memory;
   const std::int64_t whole_count = whole(count, width);
-  const Panels<T> to{memory.at_least(kParts<T> * whole_count * pairs_of(kernels, K)), whole_count};
+  const Panels to{memory.at_least(kernels.words * whole_count * pairs_of(kernels, K)), whole_count,
+                  kernels.words};
   const std::int64_t each = kernels.most_columns / width * width;
   const std::int64_t parts = (count + each - 1) / each, blocks = (K + kernels.summed - 1) / kernels.summed;
   parallel_tasks(parts * blocks, [&](std::int64_t task) {
     const std::int64_t k = task / parts * kernels.summed, first = task % parts * each;
     const std::int64_t length = std::min(kernels.summed, K - k), pairs = pairs_of(kernels, length);
-    pack_panels<T>(packs, width, to.at(k, first, pairs), factor, first, std::min(each, count - first), k,
-                   length, pairs);
+    pack_panels<T>(kernels, packs, width, to.at(k, first, pairs), factor, first,
+                   std::min(each, count - first), k, length, pairs);
   });
   return to;
 }
@@ -125,7 +132,7 @@ Panels<T> pack_together(const TileKernels<T>& kernels, const typename TileKernel
 // The result (M, N) = sum over K of a times b. The epilogue says what becomes of the sums:
 //   finish(sums, stride, row, column, rows, columns): those (rows, columns), `stride` apart, are the result's
 //     from (row, column) on;
-//   ask_for_added(row, column, rows): so will be those of a tile, whose sums are formed now.
+//   ask_for(row, column, rows): so will be those of a tile, whose sums are formed now.
 template <class T, class Epilogue>
 void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFactor<T> b,
                     const Epilogue& epilogue, std::int64_t M, std::int64_t N, std::int64_t K) {
@@ -135,7 +142,7 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
   const std::int64_t all_pairs = pairs_of(kernels, K);
   const bool first_together = plan.together == PackedTogether::first;
   const bool second_together = plan.together == PackedTogether::second;
-  Panels<T> together{};
+  Panels together{};
   if (first_together) together = pack_together<T>(kernels, kernels.first, kernels.rows, a, M, K);
   if (second_together) together = pack_together<T>(kernels, kernels.second, kernels.columns, b, N, K);
   parallel_tasks(down * across, [&](std::int64_t task) {
@@ -147,20 +154,22 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
     // Rows once for block after block of columns; where there is one, the memory of a block is enough.
     const bool rows_at_once = !first_together && plan.columns > kernels.most_columns;
     const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
-    const Panels<T> own_rows{
+    const Panels own_rows{
         first_together ? nullptr
-                       : scratch.a.at_least(kParts<T> * packed_rows *
+                       : scratch.a.at_least(kernels.words * packed_rows *
                                             (rows_at_once ? all_pairs : pairs_of(kernels, length_at(0)))),
-        packed_rows};
-    const Panels<T> own_columns{
-        second_together ? nullptr : scratch.b.at_least(kParts<T> * kernels.most_columns * kernels.summed / 2),
-        kernels.most_columns};
+        packed_rows, kernels.words};
+    const Panels own_columns{
+        second_together ? nullptr
+                        : scratch.b.at_least(kernels.words * kernels.most_columns * kernels.summed / 2),
+        kernels.most_columns, kernels.words};
     const auto rows_at = [&](std::int64_t k, std::int64_t pairs) {
       return first_together ? together.at(k, row, pairs) : own_rows.at(rows_at_once ? k : 0, 0, pairs);
     };
     const auto pack_rows = [&](std::int64_t k) {
       const std::int64_t pairs = pairs_of(kernels, length_at(k));
-      pack_panels<T>(kernels.first, kernels.rows, rows_at(k, pairs), a, row, rows, k, length_at(k), pairs);
+      pack_panels<T>(kernels, kernels.first, kernels.rows, rows_at(k, pairs), a, row, rows, k, length_at(k),
+                     pairs);
     };
     if (rows_at_once)
       for (std::int64_t k = 0; k < K; k += kernels.summed) pack_rows(k);
@@ -170,20 +179,20 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
       for (std::int64_t k = 0; k < K; k += kernels.summed) {
         const std::int64_t pairs = pairs_of(kernels, length_at(k));
         if (!first_together && !rows_at_once) pack_rows(k);
-        Bf16Pair* const panels_b =
+        PackedWord* const panels_b =
             second_together ? together.at(k, column, pairs) : own_columns.at(0, 0, pairs);
         if (!second_together)
-          pack_panels<T>(kernels.second, kernels.columns, panels_b, b, column, columns, k, length_at(k),
-                         pairs);
-        const Bf16Pair* const panels_a = rows_at(k, pairs);
+          pack_panels<T>(kernels, kernels.second, kernels.columns, panels_b, b, column, columns, k,
+                         length_at(k), pairs);
+        const PackedWord* const panels_a = rows_at(k, pairs);
         const bool is_last = k + kernels.summed >= K;
         for (std::int64_t i = 0; i < rows; i += kernels.rows) {
           float* const of_rows = sums + i * stride;
           const std::int64_t count = std::min(kernels.rows, rows - i);
           for (std::int64_t j = 0; j < columns; j += kernels.columns) {
-            if (is_last) epilogue.ask_for_added(row + i, column + j, count);
-            kernels.tile(of_rows + j, stride, panels_a + kParts<T> * i * pairs,
-                         panels_b + kParts<T> * j * pairs, pairs, k > 0);
+            if (is_last) epilogue.ask_for(row + i, column + j, count);
+            kernels.tile(of_rows + j, stride, panels_a + kernels.words * i * pairs,
+                         panels_b + kernels.words * j * pairs, pairs, k > 0);
           }
           // While their sums are in the first cache, and many columns at once: each row is another page.
           if (is_last) epilogue.finish(of_rows, stride, row + i, column, count, columns);

@@ -72,4 +72,18 @@ sim::Bytes last_level_cache(int ranks) {
   return last_level_cache(own_cpus(), ranks).value_or(sim::Bytes{cache_by_processor().value / ranks});
 }
 
+void drop_from_caches([[maybe_unused]] std::span<const std::byte> bytes) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  constexpr std::size_t kLine = 64;
+  for (std::size_t i = 0; i < bytes.size(); i += kLine) __builtin_ia32_clflush(bytes.data() + i);
+  if (!bytes.empty()) __builtin_ia32_clflush(&bytes.back());
+  __builtin_ia32_mfence();
+#elif defined(__aarch64__) && defined(__linux__)
+  constexpr std::size_t kLine = 16;  // no smaller ones exist
+  for (std::size_t i = 0; i < bytes.size(); i += kLine)
+    asm volatile("dc civac, %0" : : "r"(bytes.data() + i) : "memory");
+  if (!bytes.empty()) asm volatile("dc civac, %0\n\tdsb ish" : : "r"(&bytes.back()) : "memory");
+#endif
+}
+
 }  // namespace runtime

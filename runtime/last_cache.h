@@ -1,5 +1,6 @@
-// The last cache before memory, as Linux describes it.
+// The last cache before memory, as Linux describes it, and what no cache shall hold.
 #pragma once
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -20,5 +21,9 @@ sim::Bytes cache_by_processor();
 
 // Of the CPUs that this process may run on, as one of so many ranks; 0: nobody knows.
 sim::Bytes last_level_cache(int ranks = 1);
+
+// What the caches hold of these bytes is written back and forgotten: they come from memory the next time.
+// Does nothing on processors that let no program say so.
+void drop_from_caches(std::span<const std::byte> bytes);
 
 }  // namespace runtime

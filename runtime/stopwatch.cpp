@@ -8,6 +8,7 @@
 #include "runtime/calibration_limits.h"
 #include "runtime/formats/float_formats.h"
 #include "runtime/initial_values.h"
+#include "runtime/last_cache.h"
 #include "sim/plan/memory.h"
 #include "sim/quantile.h"
 
@@ -227,7 +228,8 @@ Timing Stopwatch::repeat(std::size_t most, std::size_t first) {
 }
 
 // Copies of the operands from `offset` on, as many as fit into `room` but at most `most`. Filling them
-// brings them into the caches; unfilled, they hold what the constructor or an earlier operation left.
+// brings them into the caches; unfilled, they hold what the constructor or an earlier operation left, which
+// is no value of another type: operands of that are filled and dropped from the caches.
 void Stopwatch::bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most,
                      bool filled) {
   const sim::Bytes one = operands_size(single);
@@ -248,6 +250,8 @@ void Stopwatch::bind(const SingleOperation& single, sim::Bytes offset, sim::Byte
       arena_.touch(offset, bytes);
       operands_.push_back({arena_.at(offset), bytes.value, buffer.dtype});
       if (filled || buffer.dtype != stored_) fill(single, buffer.dtype, operands_.back());
+      if (!filled && buffer.dtype != stored_ && device_.shares_host_memory())
+        drop_from_caches({arena_.at(offset), static_cast<std::size_t>(bytes.value)});
       offset += sim::aligned(bytes);
     }
     bound_.push_back({&single.operation(), single.bound_variables(), std::span(operands_).subspan(first)});

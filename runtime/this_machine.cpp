@@ -14,7 +14,7 @@
 
 #include "kernels/blas.h"
 #include "kernels/matmul_bf16.h"
-#include "kernels/matmul_split.h"
+#include "kernels/matmul_packed.h"
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
 #include "runtime/collectives_bench.h"

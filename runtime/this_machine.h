@@ -54,7 +54,7 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
                                   const std::stop_token& stop);
 
 std::string blas_name();            // as it calls itself; loads it, and throws NoDevice where that fails
-std::string fp32_products_name();   // what forms large products: "OpenBLAS", "AMX, of three parts in bf16"
+std::string fp32_products_name();   // what forms large products: "OpenBLAS", "AVX-512"
 std::string bf16_products_name();   // the instructions that they are formed by: "AMX"
 std::string cpu_name();             // "Intel Xeon ..., 2 threads": as many as kernels use
 std::string cpu_name(int threads);  // "Intel Xeon ..., 1 thread"

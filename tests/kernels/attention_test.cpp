@@ -6,7 +6,7 @@
 #include <random>
 
 #include "kernels/cuda/types.h"
-#include "kernels/matmul_split.h"
+#include "kernels/matmul_packed.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/fp32_paths.h"

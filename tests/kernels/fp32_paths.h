@@ -1,6 +1,6 @@
-// What forms products of fp32 (kernels/matmul_split.h), chosen by a test: the fastest again at its end.
+// What forms products of fp32 (kernels/matmul_packed.h), chosen by a test: the fastest again at its end.
 #pragma once
-#include "kernels/matmul_split.h"
+#include "kernels/matmul_packed.h"
 
 namespace test {
 

@@ -2,7 +2,9 @@
 #include "runtime/last_cache.h"
 
 #include <array>
+#include <cstddef>
 #include <fstream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,4 +67,14 @@ TEST_CASE("A processor without a third level has its second as the last cache") 
   const std::array<int, 1> first{0};
   REQUIRE(runtime::last_level_cache(first, 1, folder.path()));
   CHECK(runtime::last_level_cache(first, 1, folder.path())->value == 4 << 20);
+}
+
+TEST_CASE("Bytes that are dropped from the caches keep their values") {
+  std::vector<std::byte> bytes(1001);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  const std::vector<std::byte> before = bytes;
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{64}, bytes.size() - 3}) {
+    runtime::drop_from_caches(std::span(bytes).subspan(3, size));
+    CHECK(bytes == before);
+  }
 }

@@ -1,4 +1,4 @@
-// Packing for tiles of bf16 products (bf16_tile.h), and the memory that packed factors lie in.
+// Packing for tiles of products (packed_tile.h), and the memory that packed factors lie in.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/bf16_tile.h"
+#include "kernels/packed_tile.h"
 
 namespace kernels::cpu {
 
@@ -35,18 +35,18 @@ struct PackedFactor {
 };
 
 // Panel after panel of `width` rows or columns: `count` of the factor's from `first` on, of which `length`
-// elements from `k` on are summed. Each panel takes width * pairs, kParts times. A transposed factor is read
-// by some of its rows at a time, across all panels: panel by panel, each row's few bytes would lie on another
+// elements from `k` on are summed. Each panel takes width * pairs * words. A transposed factor is read by
+// some of its rows at a time, across all panels: panel by panel, each row's few bytes would lie on another
 // page.
 template <class T>
-void pack_panels(const typename TileKernels<T>::Packs& packs, std::int64_t width, Bf16Pair* to,
-                 PackedFactor<T> factor, std::int64_t first, std::int64_t count, std::int64_t k,
-                 std::int64_t length, std::int64_t pairs) {
+void pack_panels(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
+                 std::int64_t width, PackedWord* to, PackedFactor<T> factor, std::int64_t first,
+                 std::int64_t count, std::int64_t k, std::int64_t length, std::int64_t pairs) {
   const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
   const std::int64_t together = factor.transposed ? kAmxSide : pairs;  // AMX's panels lie in parts of as many
   for (std::int64_t p = 0; p < pairs; p += together)
     for (std::int64_t i = 0; i < count; i += width)
-      pack_panel(to + kParts<T> * (i * pairs + p * width), factor.from(first + i, k + 2 * p),
+      pack_panel(to + kernels.words * (i * pairs + p * width), factor.from(first + i, k + 2 * p),
                  std::min(width, count - i), length - 2 * p, std::min(together, pairs - p));
 }
 

@@ -1,10 +1,10 @@
-// Products of fp32 by parts in bf16 (kernels/matmul_split.h), by the processor's instructions and emulated,
-// beside the BLAS and the double reference.
+// Products of fp32 by packed tiles (kernels/matmul_packed.h), of fp32 and of parts in bf16, by the
+// processor's instructions and without them, beside the BLAS and the double reference.
 #include <bit>
 #include <random>
 
 #include "kernels/matmul.h"
-#include "kernels/matmul_split.h"
+#include "kernels/matmul_packed.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/fp32_paths.h"
@@ -20,14 +20,15 @@ using test::to_double;
 
 namespace {
 
-// Whole and partial tiles of 32, several blocks of 256 that are summed or beside each other and of 512 rows,
-// odd sums.
+// Whole and partial tiles of 8 and 32, several blocks of 384 that are summed, of 256 beside each other, and
+// of 256 and 512 rows, odd sums.
 const std::vector<MatmulShape> kShapes = {
-    {64, 96, 64}, {49, 33, 65}, {70, 40, 257}, {65, 270, 260}, {520, 40, 64}};
+    {64, 96, 64}, {49, 33, 65}, {70, 40, 401}, {65, 270, 260}, {520, 40, 64}};
 
 }  // namespace
 
-TEST_CASE("fp32 products in parts, forward and backward, are as accurate as plain loops in fp32", "[long]") {
+TEST_CASE("fp32 products by packed tiles, forward and backward, are as accurate as plain loops in fp32",
+          "[long]") {
   const FastestAgain restore;
   for (const MatmulShape s : kShapes) {
     const auto inp = normal_tensor(s.M * s.K, 1), weight = normal_tensor(s.N * s.K, 2);
@@ -66,7 +67,7 @@ TEST_CASE("fp32 products in parts, forward and backward, are as accurate as plai
   }
 }
 
-TEST_CASE("fp32 products in parts scale what they add, of factors that lie either way") {
+TEST_CASE("fp32 products by packed tiles scale what they add, of factors that lie either way") {
   const FastestAgain restore;
   const std::int64_t M = 70, N = 90, K = 130;
   constexpr float kScale = 0.25f;
@@ -104,8 +105,8 @@ TEST_CASE("fp32 products in parts scale what they add, of factors that lie eithe
     CAPTURE(name(path));
     kernels::cpu::use_fp32_products(path);
     auto c = before;
-    kernels::cpu::split_product({c.data(), N, bias.data(), c.data(), kScale}, {a.data(), K}, {b.data(), N}, M,
-                                N, K);
+    kernels::cpu::packed_fp32_product({c.data(), N, bias.data(), c.data(), kScale}, {a.data(), K},
+                                      {b.data(), N}, M, N, K);
     double worst = 0;
     for (std::size_t i = 0; i < c.size(); ++i)
       worst = std::max(worst, std::abs(c[i] - bias[i % static_cast<std::size_t>(N)] - exact[i]));
@@ -137,7 +138,7 @@ TEST_CASE("an fp32 number's three parts are all of its bits") {
   }
 }
 
-TEST_CASE("fp32 products in parts are the same bits on any number of threads") {
+TEST_CASE("fp32 products by packed tiles are the same bits on any number of threads") {
   const FastestAgain restore;
   const MatmulShape s{130, 300, 270};
   const auto inp = normal_tensor(s.M * s.K, 1), weight = normal_tensor(s.N * s.K, 2);

@@ -1,5 +1,5 @@
-// The innermost parts of bf16 products (matmul_bf16.h), and of fp32 products that are formed by them
-// (matmul_split.h): tiles in registers, and what they read.
+// The innermost parts of products in bf16 (matmul_bf16.h) and in fp32 (matmul_packed.h): tiles in registers,
+// and what they read.
 #pragma once
 #include <cstdint>
 
@@ -7,12 +7,13 @@
 
 namespace kernels::cpu {
 
-// A tile: 24 of AVX-512's 32 registers; four of AMX's eight tiles, each of 16 rows of 16 pairs or sums.
-inline constexpr std::int64_t kBf16Rows = 8, kBf16Columns = 48;
+// A tile: 16 of AVX-512's 32 registers; four of AMX's eight tiles, each of 16 rows of 16 pairs or sums.
+inline constexpr std::int64_t kVectorRows = 8, kVectorColumns = 32;
 inline constexpr std::int64_t kAmxSide = 16, kAmxRows = 2 * kAmxSide, kAmxColumns = 2 * kAmxSide;
 
-// Two elements that follow each other along the summed dimension, the first in the low half.
-using Bf16Pair = std::uint32_t;
+// What factors are packed as: a pair of bf16 numbers that follow each other along the summed dimension, the
+// first in the low half; or an fp32 number.
+using PackedWord = std::uint32_t;
 
 // A matrix in memory, whose rows or columns are packed.
 template <class T>
@@ -22,39 +23,45 @@ struct Source {
 };
 using Bf16Source = Source<cuda::bf16>;
 
-// How many bf16 numbers an element is packed as: an fp32 number is the sum of three, each of which is what
-// the ones before leave, rounded to nearest. Their 24 bits are all that it has.
+// How many bf16 numbers an element is packed as for AMX: an fp32 number is the sum of three, each of which is
+// what the ones before leave, rounded to nearest. Their 24 bits are all that it has.
 template <class T>
 inline constexpr int kParts = 1;
 template <>
 inline constexpr int kParts<float> = 3;
 
 // One way to form products of T on this processor. How factors lie once they are packed is its own affair: a
-// panel of the first holds a tile's rows, one of the second a tile's columns, both the same pairs, kParts
-// times.
+// panel of the first holds a tile's rows, one of the second a tile's columns, both the same pairs of summed
+// elements.
 template <class T>
 struct TileKernels {
   // Of a tile. Its pairs are a multiple of whole_pairs: zeros fill them up.
   std::int64_t rows, columns, whole_pairs;
+  // That a pair is packed as: one in bf16, two in fp32, three in fp32 in parts.
+  std::int64_t words;
   // So many rows and columns of sums, and so many elements that are summed of those columns, lie in the
   // second cache.
   std::int64_t most_rows, most_columns, summed;
 
   // A panel from `count` rows of `length` elements, or from as many columns. Zero beyond. Panels begin at
   // multiples of 64 bytes.
-  using Pack = void (*)(Bf16Pair* to, Source<T> from, std::int64_t count, std::int64_t length,
+  using Pack = void (*)(PackedWord* to, Source<T> from, std::int64_t count, std::int64_t length,
                         std::int64_t pairs);
   struct Packs {
     Pack from_rows, from_columns;
   } first, second;
   // c (rows, columns), stride c_stride, = a panel of the first times one of the second; with add, += instead.
   // Factors in parts are multiplied part by part, but for products that are less than fp32's rounding.
-  void (*tile)(float* c, std::int64_t c_stride, const Bf16Pair* a, const Bf16Pair* b, std::int64_t pairs,
+  void (*tile)(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b, std::int64_t pairs,
                bool add);
   // Around the calls of tile() of one thread, where that needs its registers prepared; null where it does
   // not.
   void (*begin_tiles)() = nullptr;
   void (*end_tiles)() = nullptr;
+  // Of multiplications; packing takes longer than fewer of them do otherwise.
+  std::int64_t least_work = 0;
+  // Whether attention by these tiles (attention_packed.h) is faster than by vectors.
+  bool for_attention = true;
 };
 
 struct Bf16Kernels : TileKernels<cuda::bf16> {
@@ -78,7 +85,10 @@ const Bf16Kernels* amx_bf16_kernels();
 // The same steps without the instructions, for tests of how blocks are cut and packed for them.
 const Bf16Kernels& emulated_amx_bf16_kernels();
 
-// Products of fp32 by tiles of AMX, in parts: matmul_split.h. Null, and emulated, as above.
+// Products of fp32 by vectors: by any processor's, and by AVX-512's; null where there are none.
+const TileKernels<float>& plain_fp32_kernels();
+const TileKernels<float>* avx512_fp32_kernels();
+// By tiles of AMX, in parts: matmul_packed.h. Null, and emulated, as above.
 const TileKernels<float>* amx_split_kernels();
 const TileKernels<float>& emulated_amx_split_kernels();
 
