@@ -37,6 +37,20 @@ const auto* product_kernels() {
     return fp32_kernels();
 }
 
+// Where the diagonal goes through a tile of scores: query j sees its keys up to j - ahead. What nobody sees
+// is zero, and is not multiplied.
+struct Diagonal {
+  std::int64_t ahead;
+
+  Diagonal(std::int64_t first_key, std::int64_t position) : ahead(first_key - position) {}
+  // Of keys and queries from these on, whether the last of `queries` sees the first.
+  bool any_seen(std::int64_t key, std::int64_t query, std::int64_t queries) const {
+    return key + ahead < query + queries;
+  }
+  std::int64_t first_query(std::int64_t key) const { return std::max<std::int64_t>(0, key + ahead); }
+  std::int64_t keys_until(std::int64_t query) const { return query - ahead; }  // that those before it see
+};
+
 // Products of at most 64 rows and columns, or as many columns as a head is wide.
 template <class T>
 class TileProducts {
@@ -93,23 +107,48 @@ class TileProducts {
     }
   }
 
-  // scores, rows 64 apart, = a of pack_first() times b of pack_second().
-  void scores(float* to, const PackedWord* a, const PackedWord* b, std::int64_t rows,
-              std::int64_t columns) const {
-    multiply(to, kSide, a, b, rows, columns, pairs_of_head(), false);
+  // scores, rows 64 apart, = a of pack_first() times b of pack_second(); zero where nobody sees them.
+  void scores(float* to, const PackedWord* a, const PackedWord* b, std::int64_t keys, std::int64_t queries,
+              Diagonal diagonal) const {
+    const std::int64_t pairs = pairs_of_head();
+    for (std::int64_t j = 0; j < queries; j += kernels_.columns)
+      for (std::int64_t i = 0; i < keys; i += kernels_.rows) {
+        float* const block = to + i * kSide + j;
+        if (diagonal.any_seen(i, j, kernels_.columns))
+          kernels_.tile(block, kSide, a + kernels_.words * i * pairs, b + kernels_.words * j * pairs, pairs,
+                        false);
+        else
+          for (std::int64_t r = 0; r < kernels_.rows; ++r)
+            std::fill_n(block + r * kSide, kernels_.columns, 0.0f);
+      }
   }
-  // to (rows, width()) = or += a of a tile times b of pack_columns().
-  void of_head(float* to, const PackedWord* a, const PackedWord* b, std::int64_t rows, bool add) const {
-    multiply(to, width_, a, b, rows, width_, pairs_of_side(), add);
+  // to (queries, width()) = or += a of pack_queries() times b of pack_columns(): summed over keys.
+  void of_queries(float* to, const PackedWord* a, const PackedWord* b, std::int64_t queries, bool add,
+                  Diagonal diagonal) const {
+    for (std::int64_t i = 0; i < queries; i += kernels_.rows)
+      multiply(to, a, b, i, 0, whole_pairs(diagonal.keys_until(i + kernels_.rows) + 1), add);
+  }
+  // to (keys, width()) += a of pack_keys() times b of pack_columns(): summed over queries.
+  void of_keys(float* to, const PackedWord* a, const PackedWord* b, std::int64_t keys,
+               Diagonal diagonal) const {
+    for (std::int64_t i = 0; i < keys; i += kernels_.rows) {
+      const std::int64_t hidden = diagonal.first_query(i) / 2 / kernels_.whole_pairs * kernels_.whole_pairs;
+      multiply(to, a, b, i, std::min(hidden, pairs_of_side() - kernels_.whole_pairs), pairs_of_side(), true);
+    }
   }
 
  private:
-  void multiply(float* c, std::int64_t stride, const PackedWord* a, const PackedWord* b, std::int64_t rows,
-                std::int64_t columns, std::int64_t pairs, bool add) const {
-    for (std::int64_t j = 0; j < columns; j += kernels_.columns)
-      for (std::int64_t i = 0; i < rows; i += kernels_.rows)
-        kernels_.tile(c + i * stride + j, stride, a + kernels_.words * i * pairs,
-                      b + kernels_.words * j * pairs, pairs, add);
+  // Pairs that `count` elements fill: those of one tile at least, and of a side at most.
+  std::int64_t whole_pairs(std::int64_t count) const {
+    return std::clamp(whole(count / 2, kernels_.whole_pairs), kernels_.whole_pairs, pairs_of_side());
+  }
+  // A tile's rows from `row` on, of all columns of a head, summed over its pairs from `first` to `last`.
+  void multiply(float* c, const PackedWord* a, const PackedWord* b, std::int64_t row, std::int64_t first,
+                std::int64_t last, bool add) const {
+    const PackedWord* const rows = a + kernels_.words * (row * pairs_of_side() + first * kernels_.rows);
+    for (std::int64_t j = 0; j < width_; j += kernels_.columns)
+      kernels_.tile(c + row * width_ + j, width_, rows,
+                    b + kernels_.words * (j * pairs_of_side() + first * kernels_.columns), last - first, add);
   }
 
   const std::remove_pointer_t<decltype(product_kernels<T>())>& kernels_;
@@ -229,14 +268,15 @@ void attend(HeadRows<T> out, float* lse, HeadRows<const T> queries, const KeyTil
       if (j < of->keys.begin || j >= of->keys.end) continue;
       const bool add = j > of->keys.begin;
       const std::int64_t count = std::min(kSide, of->keys.end - j), lanes = padded(of->rows);
-      products.scores(scores, packed_keys, of->queries, count, lanes);
+      const Diagonal diagonal(j, of->position);
+      products.scores(scores, packed_keys, of->queries, count, lanes, diagonal);
       scale_rows(scores, count * kSide, scale);
       mask_tile(scores, mask, of->position, j, count, of->rows);
       online_softmax_tile(scores, of->state, count, lanes);
       products.pack_queries(packed_probabilities, products.as_factor(rounded, scores, count), count,
                             of->rows);
       if (add) multiply_rows(Rows{of->sums, width}, of->state.factor, of->rows, width);
-      products.of_head(of->sums, packed_probabilities, packed_values, of->rows, add);
+      products.of_queries(of->sums, packed_probabilities, packed_values, of->rows, add, diagonal);
     }
   }
   for (std::int64_t i = 0; i < tiles; ++i) {
@@ -322,18 +362,19 @@ void add_gradients(const KeyHead<T>& head, const QueryRows<T>& of, const HeadMas
   const auto [begin, end] = seen(mask.mask, of.position, rows);
   for (std::int64_t j = begin; j < end; j += kSide) {
     const std::int64_t tile = j / kSide, count = std::min(head.rows_of(tile), end - j);
-    products.scores(scores, head.keys(tile), queries, count, lanes);
+    const Diagonal diagonal(j, of.position);
+    products.scores(scores, head.keys(tile), queries, count, lanes, diagonal);
     scale_rows(scores, count * kSide, scale);
     mask_tile(scores, mask, of.position, j, count, rows);
-    products.scores(gradients, head.values(tile), dout, count, lanes);
+    products.scores(gradients, head.values(tile), dout, count, lanes, diagonal);
     softmax_gradient_tile(scores, gradients, lse, delta, scale, count, lanes, mask.mask.cap);
     products.pack_keys(tile_of, products.as_factor(rounded, scores, count), count, rows);
-    products.of_head(head.dvalues(tile), tile_of, columns_of_dout, count, true);
+    products.of_keys(head.dvalues(tile), tile_of, columns_of_dout, count, diagonal);
     const T* const dscores = products.as_factor(rounded, gradients, count);
     products.pack_keys(tile_of, dscores, count, rows);
-    products.of_head(head.dkeys(tile), tile_of, columns_of_queries, count, true);
+    products.of_keys(head.dkeys(tile), tile_of, columns_of_queries, count, diagonal);
     products.pack_queries(tile_of, dscores, count, rows);
-    products.of_head(dqueries, tile_of, head.columns_of_keys(tile), rows, j > begin);
+    products.of_queries(dqueries, tile_of, head.columns_of_keys(tile), rows, j > begin, diagonal);
   }
   write_rows(of.dqueries, {dqueries, width}, rows, D);
 }
