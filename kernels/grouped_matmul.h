@@ -1,6 +1,6 @@
 // Products of experts: rows of one group after the other, each group with a weight of its own; group g has
 // the rows offsets[g] .. offsets[g + 1]. Composed of matmul.h, a group at a time, so that sums are formed in
-// the same order on any number of threads as there.
+// the same order on any number of threads as there. T: float or bf16.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,15 +13,18 @@ struct GroupedShape {
 };
 
 // out (rows, N) = inp (rows, K) * weight of the group (groups, N, K)^T + bias (groups, N), which may be null.
-void grouped_matmul_forward(float* out, const float* inp, const float* weight, const float* bias,
+template <class T>
+void grouped_matmul_forward(T* out, const T* inp, const T* weight, const T* bias,
                             std::span<const std::int64_t> offsets, GroupedShape s);
 
 // dinp (rows, K) = dout (rows, N) * weight of the group.
-void grouped_matmul_backward_input(float* dinp, const float* dout, const float* weight,
+template <class T>
+void grouped_matmul_backward_input(T* dinp, const T* dout, const T* weight,
                                    std::span<const std::int64_t> offsets, GroupedShape s);
 
 // dweight (groups, N, K) += dout^T * inp over each group's rows; dbias (groups, N) +=, may be null.
-void grouped_matmul_backward_weight(float* dweight, float* dbias, const float* dout, const float* inp,
+template <class T>
+void grouped_matmul_backward_weight(T* dweight, T* dbias, const T* dout, const T* inp,
                                     std::span<const std::int64_t> offsets, GroupedShape s);
 
 }  // namespace kernels::cpu

@@ -68,6 +68,24 @@ constexpr CpuKernelRow kRows[] = {
        cpu::grouped_matmul_backward_weight(a.f32(R::dweight), a.f32(R::dbias), a.f32(R::dout), a.f32(R::inp),
                                            offsets(a), a.grouped());
      }},
+    {K::grouped_matmul,
+     [](const A& a, const S&) {
+       cpu::grouped_matmul_forward(a.b16(R::out), a.b16(R::inp), a.b16(R::weight), a.b16(R::bias), offsets(a),
+                                   a.grouped());
+     },
+     sim::DType::bf16},
+    {K::grouped_matmul_backward_input,
+     [](const A& a, const S&) {
+       cpu::grouped_matmul_backward_input(a.b16(R::dinp), a.b16(R::dout), a.b16(R::weight), offsets(a),
+                                          a.grouped());
+     },
+     sim::DType::bf16},
+    {K::grouped_matmul_backward_weight,
+     [](const A& a, const S&) {
+       cpu::grouped_matmul_backward_weight(a.b16(R::dweight), a.b16(R::dbias), a.b16(R::dout), a.b16(R::inp),
+                                           offsets(a), a.grouped());
+     },
+     sim::DType::bf16},
 };
 
 }  // namespace

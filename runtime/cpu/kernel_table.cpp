@@ -49,9 +49,11 @@ bool CpuKernelRow::takes(const sim::Operation& operation, std::span<const sim::D
 
 namespace {
 
-// ALiBi, and the keys of other ranks, are attended to in fp32 alone.
-bool attends_in_fp32(const sim::Operation& operation) {
-  return operation.dims.alibi_heads > 0 || sim::has(operation, R::all_kv);
+// ALiBi, and the keys of other ranks, are attended to in fp32 alone, and latent attention absorbs its
+// up-projection in fp32 alone.
+bool needs_fp32(const sim::Operation& operation) {
+  return operation.dims.alibi_heads > 0 || sim::has(operation, R::all_kv) ||
+         operation.place == sim::Place::absorbs_keys || operation.place == sim::Place::absorbs_values;
 }
 
 bool takes_widened(const CpuKernelRow& row, const sim::Operation& operation,
@@ -69,8 +71,7 @@ bool takes_widened(const CpuKernelRow& row, const sim::Operation& operation,
 ChosenKernel choose_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types) {
   const Rows& rows = table()[static_cast<std::size_t>(operation.kind)];
   for (const CpuKernelRow* row : rows)
-    if (row->takes(operation, operand_types) &&
-        (row->element == sim::DType::fp32 || !attends_in_fp32(operation)))
+    if (row->takes(operation, operand_types) && (row->element == sim::DType::fp32 || !needs_fp32(operation)))
       return {row, false};
   for (const CpuKernelRow* row : rows)
     if (takes_widened(*row, operation, operand_types)) return {row, true};

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/bf16_values.h"
 #include "kernels/grouped_matmul.h"
+#include "kernels/matmul_bf16.h"
 #include "kernels/permute.h"
 #include "kernels/route.h"
 #include "kernels/threads.h"
@@ -205,4 +207,48 @@ TEST_CASE("Products by expert multiply each row by its own expert's weight") {
   CHECK(test::worst_error(dinp, exact_dinp) <= 2e-5);
   CHECK(test::worst_error(dweight, exact_dweight) <= 5e-5);
   CHECK(test::worst_error(dbias, exact_dbias) <= 2e-5);
+}
+
+TEST_CASE("Products by expert in bf16 are those of each expert alone, bit for bit") {
+  using kernels::cuda::bf16;
+  const std::vector<std::int64_t> offsets{0, 70, 70, 71, 140};
+  const std::int64_t rows = 140, E = 4;
+  const kernels::cpu::GroupedShape s{48, 34};
+  const auto narrow = [](std::int64_t count, int seed) {
+    const auto wide = normal_tensor(count, seed);
+    std::vector<bf16> all(wide.size());
+    for (std::size_t i = 0; i < wide.size(); ++i) all[i] = kernels::cpu::rounded(wide[i]);
+    return all;
+  };
+  const auto inp = narrow(rows * s.K, 1), weight = narrow(E * s.N * s.K, 2), bias = narrow(E * s.N, 3),
+             dout = narrow(rows * s.N, 4), before = narrow(E * s.N * s.K, 5);
+  auto out = narrow(rows * s.N, 6), dinp = narrow(rows * s.K, 7), dweight = before, dbias = bias;
+  auto out_alone = out, dinp_alone = dinp, dweight_alone = before, dbias_alone = bias;
+  kernels::cpu::grouped_matmul_forward(out.data(), inp.data(), weight.data(), bias.data(), offsets, s);
+  kernels::cpu::grouped_matmul_backward_input(dinp.data(), dout.data(), weight.data(), offsets, s);
+  kernels::cpu::grouped_matmul_backward_weight(dweight.data(), dbias.data(), dout.data(), inp.data(), offsets,
+                                               s);
+  for (std::int64_t e = 0; e < E; ++e) {
+    const auto at = static_cast<std::size_t>(e);
+    const std::int64_t row = offsets[at], of_weight = e * s.N * s.K;
+    const kernels::MatmulShape alone{offsets[at + 1] - row, s.N, s.K};
+    if (alone.M == 0) continue;
+    kernels::cpu::matmul_forward({out_alone.data() + row * s.N, nullptr}, inp.data() + row * s.K,
+                                 weight.data() + of_weight, bias.data() + e * s.N,
+                                 static_cast<const bf16*>(nullptr), alone);
+    kernels::cpu::matmul_backward_input(dinp_alone.data() + row * s.K, dout.data() + row * s.N,
+                                        weight.data() + of_weight, false, alone);
+    kernels::cpu::matmul_backward_weight(dweight_alone.data() + of_weight, dbias_alone.data() + e * s.N,
+                                         dout.data() + row * s.N, inp.data() + row * s.K, alone);
+  }
+  const auto bits = [](const std::vector<bf16>& all) {
+    std::vector<std::uint16_t> of(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) of[i] = all[i].bits;
+    return of;
+  };
+  CHECK(bits(out) == bits(out_alone));
+  CHECK(bits(dinp) == bits(dinp_alone));
+  CHECK(bits(dweight) == bits(dweight_alone));
+  CHECK(bits(dbias) == bits(dbias_alone));
+  CHECK(bits(out) != bits(narrow(rows * s.N, 6)));
 }
