@@ -110,6 +110,16 @@ std::vector<SingleOperation> operations_in_bf16() {
         if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= kMostFlops)
           all.push_back(product(kind, M, N, K));
     }
+  constexpr std::int64_t kExperts = 8;
+  constexpr std::pair<std::int64_t, std::int64_t> kWeightsOfExperts[] = {
+      {512, 256}, {1792, 448}, {768, 1536}};  // (N, K)
+  for (const OpKind kind : {OpKind::grouped_matmul, OpKind::grouped_matmul_backward_input,
+                            OpKind::grouped_matmul_backward_weight})
+    for (const std::int64_t of_each : {1, 44, 512}) {
+      if (kind != OpKind::grouped_matmul && of_each == 1) continue;
+      for (const auto& [N, K] : kWeightsOfExperts)
+        all.push_back(grouped_product(kind, kExperts * of_each, kExperts, N, K));
+    }
   for (const Heads& h : {Heads{8, 8, 32}, Heads{12, 12, 64}})
     for (const std::int64_t T : {128, 512, 1024})
       for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward})
