@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "kernels/packed_tile.h"
 #include "kernels/vectorize.h"
 
@@ -13,22 +11,22 @@ const float* numbers(const PackedWord* words) {
   return reinterpret_cast<const float*>(words);
 }
 
-// to (2 pairs, width): row j of from (count, length) becomes column j.
+// to (2 pairs, width): column j is row or column j of `count`, which lie `apart`, their elements `step`.
+template <std::int64_t width>
+void panel(PackedWord* to, const float* from, std::int64_t apart, std::int64_t step, std::int64_t count,
+           std::int64_t length, std::int64_t pairs) {
+  float* const of = numbers(to);
+  for (std::int64_t k = 0; k < 2 * pairs; ++k)
+    for (std::int64_t j = 0; j < width; ++j)
+      of[k * width + j] = j < count && k < length ? from[j * apart + k * step] : 0.0f;
+}
 template <std::int64_t width>
 void turn(PackedWord* to, Source<float> from, std::int64_t count, std::int64_t length, std::int64_t pairs) {
-  float* const of = numbers(to);
-  for (std::int64_t k = 0; k < 2 * pairs; ++k)
-    for (std::int64_t j = 0; j < width; ++j)
-      of[k * width + j] = j < count && k < length ? from.data[j * from.stride + k] : 0.0f;
+  panel<width>(to, from.data, from.stride, 1, count, length, pairs);
 }
-
-// to (2 pairs, width): column j of from (length, count) stays column j.
 template <std::int64_t width>
 void copy(PackedWord* to, Source<float> from, std::int64_t count, std::int64_t length, std::int64_t pairs) {
-  float* const of = numbers(to);
-  for (std::int64_t k = 0; k < 2 * pairs; ++k)
-    for (std::int64_t j = 0; j < width; ++j)
-      of[k * width + j] = j < count && k < length ? from.data[k * from.stride + j] : 0.0f;
+  panel<width>(to, from.data, 1, from.stride, count, length, pairs);
 }
 
 KERNELS_MULTIVERSION void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,

@@ -2,8 +2,8 @@
 // whatever it has. The compiler's library asks the processor once what it can, before the loader chooses
 // among the versions of a function; here it then forgets what is newer, so that all that chooses by it
 // (target_clones, __builtin_cpu_supports) takes AVX2.
-#include "kernels/packed_tile.h"
 #include "kernels/matmul_packed.h"
+#include "kernels/packed_tile.h"
 #include "kernels/vectorize.h"
 #include "tests/support/catch.h"
 
