@@ -1,6 +1,7 @@
 #include "runtime/calibrate.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -32,6 +33,22 @@ namespace {
 using sim::Access;
 using sim::OpKind;
 
+struct ExpertRows {
+  std::int64_t experts, of_each;
+};
+
+// weights: (N, K).
+void add_products_of_experts(std::vector<SingleOperation>& all, std::initializer_list<ExpertRows> all_rows,
+                             std::initializer_list<std::pair<std::int64_t, std::int64_t>> weights) {
+  for (const OpKind kind : {OpKind::grouped_matmul, OpKind::grouped_matmul_backward_input,
+                            OpKind::grouped_matmul_backward_weight})
+    for (const ExpertRows& rows : all_rows) {
+      if (kind != OpKind::grouped_matmul && rows.of_each == 1) continue;  // as decoding has them
+      for (const auto& [N, K] : weights)
+        all.push_back(grouped_product(kind, rows.experts * rows.of_each, rows.experts, N, K));
+    }
+}
+
 // Products, those of experts too, attention of whole prompts and optimizers, of every size. What stands
 // between them in a layer is timed in runs (runtime/sample_runs): it takes most of its time to fetch from
 // other cores' caches what they left there, which it does not find when it is timed alone.
@@ -50,18 +67,8 @@ std::vector<SingleOperation> operations_in_fp32() {
         if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= kMostFlops)
           all.push_back(product(kind, M, N, K));
     }
-  constexpr std::pair<std::int64_t, std::int64_t> kWeightsOfExperts[] = {
-      {512, 256}, {256, 512}, {1792, 448}, {448, 896}, {768, 1536}};  // (N, K)
-  struct Rows {
-    std::int64_t experts, of_each;
-  };
-  for (const OpKind kind : {OpKind::grouped_matmul, OpKind::grouped_matmul_backward_input,
-                            OpKind::grouped_matmul_backward_weight})
-    for (const Rows& rows : {Rows{2, 1}, Rows{8, 12}, Rows{8, 44}, Rows{8, 128}, Rows{8, 512}}) {
-      if (kind != OpKind::grouped_matmul && rows.of_each == 1) continue;  // as decoding has them
-      for (const auto& [N, K] : kWeightsOfExperts)
-        all.push_back(grouped_product(kind, rows.experts * rows.of_each, rows.experts, N, K));
-    }
+  add_products_of_experts(all, {{2, 1}, {8, 12}, {8, 44}, {8, 128}, {8, 512}},
+                          {{512, 256}, {256, 512}, {1792, 448}, {448, 896}, {768, 1536}});
   constexpr Heads kHeads[] = {{4, 4, 32}, {9, 3, 64}, {12, 12, 64}};
   for (const Heads& h : kHeads) {
     for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward,
@@ -110,16 +117,7 @@ std::vector<SingleOperation> operations_in_bf16() {
         if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= kMostFlops)
           all.push_back(product(kind, M, N, K));
     }
-  constexpr std::int64_t kExperts = 8;
-  constexpr std::pair<std::int64_t, std::int64_t> kWeightsOfExperts[] = {
-      {512, 256}, {1792, 448}, {768, 1536}};  // (N, K)
-  for (const OpKind kind : {OpKind::grouped_matmul, OpKind::grouped_matmul_backward_input,
-                            OpKind::grouped_matmul_backward_weight})
-    for (const std::int64_t of_each : {1, 44, 512}) {
-      if (kind != OpKind::grouped_matmul && of_each == 1) continue;
-      for (const auto& [N, K] : kWeightsOfExperts)
-        all.push_back(grouped_product(kind, kExperts * of_each, kExperts, N, K));
-    }
+  add_products_of_experts(all, {{8, 1}, {8, 44}, {8, 512}}, {{512, 256}, {1792, 448}, {768, 1536}});
   for (const Heads& h : {Heads{8, 8, 32}, Heads{12, 12, 64}})
     for (const std::int64_t T : {128, 512, 1024})
       for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward})
