@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/avx512_words.h"
+#include "kernels/avx512_tile.h"
 #include "kernels/packed_tile.h"
 #include "kernels/vectorize.h"
 
@@ -24,7 +24,7 @@ KERNELS_BF16 inline __m512bh pairs_of(__m512i bits) {
 KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
                        std::int64_t pairs, bool add) {
   constexpr int kRows = kVectorRows, kVectors = kVectorColumns / 16;
-  __m512 sums[kRows][kVectors];
+  TileSums sums;
   for (auto& row : sums)
     for (__m512& sum : row) sum = _mm512_setzero_ps();
   for (std::int64_t p = 0; p < pairs; ++p) {
@@ -38,12 +38,7 @@ KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const PackedWord* a, con
       for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_dpbf16_ps(sums[i][j], row, columns[j]);
     }
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
-    for (int j = 0; j < kVectors; ++j) {
-      float* const to = c + i * c_stride + 16 * j;
-      _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][j]) : sums[i][j]);
-    }
+  store_tile(c, c_stride, sums, add);
 }
 
 template <int kRows>

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/avx512_words.h"
+#include "kernels/avx512_tile.h"
 #include "kernels/packed_tile.h"
 #include "kernels/vectorize.h"
 
@@ -44,7 +44,7 @@ KERNELS_AVX512 void copy(PackedWord* to, Source<float> from, std::int64_t count,
 KERNELS_AVX512 void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
                          std::int64_t pairs, bool add) {
   constexpr int kRows = kVectorRows, kVectors = kVectorColumns / 16;
-  __m512 sums[kRows][kVectors];
+  TileSums sums;
   for (auto& row : sums)
     for (__m512& sum : row) sum = _mm512_setzero_ps();
   for (std::int64_t k = 0; k < 2 * pairs; ++k, a += kRows, b += kVectorColumns) {
@@ -57,12 +57,7 @@ KERNELS_AVX512 void tile(float* c, std::int64_t c_stride, const PackedWord* a, c
       for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_fmadd_ps(row, columns[j], sums[i][j]);
     }
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
-    for (int j = 0; j < kVectors; ++j) {
-      float* const to = c + i * c_stride + 16 * j;
-      _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][j]) : sums[i][j]);
-    }
+  store_tile(c, c_stride, sums, add);
 }
 
 }  // namespace

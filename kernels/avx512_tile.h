@@ -1,4 +1,4 @@
-// What packing by AVX-512 has in common, whatever the packed words hold.
+// What tiles and packing by AVX-512 have in common, whatever the packed words hold.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -109,6 +109,20 @@ KERNELS_AVX512 void turn_words(PackedWord* to, const Rows& rows, std::int64_t co
       }
     }
   }
+}
+
+// In registers.
+using TileSums = __m512[kVectorRows][kVectorColumns / 16];
+
+// c, stride c_stride, = or with add += sums.
+KERNELS_AVX512 __attribute__((always_inline)) inline void store_tile(float* c, std::int64_t c_stride,
+                                                                     const TileSums& sums, bool add) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectorRows; ++i)
+    for (int j = 0; j < kVectorColumns / 16; ++j) {
+      float* const to = c + i * c_stride + 16 * j;
+      _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][j]) : sums[i][j]);
+    }
 }
 
 // Where a factor's rows are read some columns at a time, the processor asks for nothing itself: so many rows
