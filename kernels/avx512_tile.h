@@ -26,6 +26,16 @@ KERNELS_AVX512 inline __m512i elements(const float* row, std::int64_t k, std::in
       static_cast<__mmask16>(mask_of(std::clamp<std::int64_t>(length - k, 0, 16))), row + k);
 }
 
+// The first `lanes` of 16 words.
+template <std::int64_t lanes>
+KERNELS_AVX512 inline void store_words(PackedWord* to, __m512i words) {
+  static_assert(lanes == 8 || lanes == 16);
+  if constexpr (lanes == 16)
+    _mm512_storeu_si512(to, words);
+  else
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(words));
+}
+
 // 16 rows of 16 words change places with columns: by pairs of words, of 64 bits, by quarters of a register
 // twice.
 KERNELS_AVX512 inline void exchange(__m512i (&r)[16]) {

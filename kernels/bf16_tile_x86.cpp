@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/avx512_tile.h"
 #include "kernels/packed_tile.h"
@@ -21,8 +22,11 @@ KERNELS_BF16 inline __m512bh pairs_of(__m512i bits) {
   return reinterpret_cast<__m512bh>(bits);
 }
 
-KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
-                       std::int64_t pairs, bool add) {
+// Pair p of row i of the first factor is at(i, p).
+template <class Rows>
+KERNELS_BF16 __attribute__((always_inline)) inline void tile_of(float* c, std::int64_t c_stride,
+                                                                const Rows& at, const PackedWord* b,
+                                                                std::int64_t pairs, bool add) {
   constexpr int kRows = kVectorRows, kVectors = kVectorColumns / 16;
   TileSums sums;
   for (auto& row : sums)
@@ -33,12 +37,31 @@ KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const PackedWord* a, con
     b += 16 * kVectors;
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const __m512bh row = pairs_of(_mm512_set1_epi32(static_cast<int>(a[p * kRows + i])));
+      const __m512bh row = pairs_of(_mm512_set1_epi32(static_cast<int>(at(i, p))));
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_dpbf16_ps(sums[i][j], row, columns[j]);
     }
   }
   store_tile(c, c_stride, sums, add);
+}
+
+KERNELS_BF16 void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
+                       std::int64_t pairs, bool add) {
+  const auto at = [=](int i, std::int64_t p) { return a[p * kVectorRows + i]; };
+  tile_of(c, c_stride, at, b, pairs, add);
+}
+
+KERNELS_BF16 void tile_of_rows(float* c, std::int64_t c_stride, Bf16Source a, const PackedWord* b,
+                               std::int64_t pairs, bool add) {
+  const bf16* rows[kVectorRows];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectorRows; ++i) rows[i] = a.data + i * a.stride;
+  const auto at = [&](int i, std::int64_t p) {
+    PackedWord pair;
+    std::memcpy(&pair, rows[i] + 2 * p, sizeof pair);
+    return pair;
+  };
+  tile_of(c, c_stride, at, b, pairs, add);
 }
 
 template <int kRows>
@@ -108,15 +131,15 @@ template <std::int64_t width>
 KERNELS_BF16 void interleave(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length,
                              std::int64_t pairs) {
   constexpr std::int64_t kLanes = std::min<std::int64_t>(16, width);
-  for (std::int64_t p = 0; p < pairs; ++p) {
-    ask_for(from.data + (2 * p + kRowsAhead) * from.stride);
-    ask_for(from.data + (2 * p + 1 + kRowsAhead) * from.stride);
-#pragma GCC unroll 2
-    for (std::int64_t j = 0; j < width; j += kLanes)
-      _mm512_mask_storeu_epi32(
-          to + p * width + j, static_cast<__mmask16>(mask_of(kLanes)),
-          pairs_of_columns({from.data + j, from.stride}, 2 * p, length,
-                           static_cast<__mmask16>(mask_of(std::min(kLanes, count - j)))));
+  for (std::int64_t j = 0; j < width; j += kLanes) {
+    const auto there = static_cast<__mmask16>(mask_of(std::min(kLanes, count - j)));
+    const Bf16Source columns{from.data + j, from.stride};
+    for (std::int64_t p = 0; p < pairs; ++p) {
+      const bf16* const ahead = columns.data + (2 * p + kRowsAhead) * from.stride;
+      ask_for(ahead);
+      ask_for(ahead + from.stride);
+      store_words<kLanes>(to + p * width + j, pairs_of_columns(columns, 2 * p, length, there));
+    }
   }
 }
 
@@ -461,6 +484,7 @@ const Bf16Kernels* avx512_bf16_kernels() {
   static const Bf16Kernels kernels = [] {
     Bf16Kernels of = plain_bf16_kernels();
     of.tile = tile;
+    of.tile_of_rows = tile_of_rows;
     of.for_attention = true;
     of.first = {turn<kVectorRows>, interleave<kVectorRows>};
     of.second = {turn<kVectorColumns>, interleave<kVectorColumns>};

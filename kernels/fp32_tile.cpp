@@ -59,7 +59,7 @@ const TileKernels<float>& plain_fp32_kernels() {
                                                .whole_pairs = 1,
                                                .words = 2,
                                                .most_rows = 256,
-                                               .most_columns = 256,
+                                               .most_columns = 384,
                                                .summed = 384,
                                                .first = {turn<kVectorRows>, copy<kVectorRows>},
                                                .second = {turn<kVectorColumns>, copy<kVectorColumns>},

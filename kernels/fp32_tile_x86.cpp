@@ -30,34 +30,55 @@ template <std::int64_t width>
 KERNELS_AVX512 void copy(PackedWord* to, Source<float> from, std::int64_t count, std::int64_t length,
                          std::int64_t pairs) {
   constexpr std::int64_t kLanes = std::min<std::int64_t>(16, width);
-  for (std::int64_t k = 0; k < 2 * pairs; ++k, to += width) {
-    const float* const row = from.data + k * from.stride;
-    ask_for(row + kRowsAhead * from.stride);
-    if constexpr (width > kLanes) ask_for(row + kRowsAhead * from.stride + kLanes);
-#pragma GCC unroll 2
-    for (std::int64_t j = 0; j < width; j += kLanes)
-      _mm512_mask_storeu_epi32(to + j, static_cast<__mmask16>(mask_of(kLanes)),
-                               elements(row + j, 0, k < length ? std::min(kLanes, count - j) : 0));
+  const std::int64_t copied = std::min(length, 2 * pairs);
+  for (std::int64_t j = 0; j < width; j += kLanes) {
+    const auto there = static_cast<__mmask16>(mask_of(std::clamp<std::int64_t>(count - j, 0, kLanes)));
+    const float* row = from.data + j;
+    PackedWord* line = to + j;
+    for (std::int64_t k = 0; k < copied; ++k, row += from.stride, line += width) {
+      ask_for(row + kRowsAhead * from.stride);
+      store_words<kLanes>(line, _mm512_maskz_loadu_epi32(there, row));
+    }
   }
+  std::fill_n(to + copied * width, (2 * pairs - copied) * width, 0);
 }
 
-KERNELS_AVX512 void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
-                         std::int64_t pairs, bool add) {
+// Element (i, k) of the first factor is at(i, k).
+template <class Rows>
+KERNELS_AVX512 __attribute__((always_inline)) inline void tile_of(float* c, std::int64_t c_stride,
+                                                                  const Rows& at, const PackedWord* b,
+                                                                  std::int64_t length, bool add) {
   constexpr int kRows = kVectorRows, kVectors = kVectorColumns / 16;
   TileSums sums;
   for (auto& row : sums)
     for (__m512& sum : row) sum = _mm512_setzero_ps();
-  for (std::int64_t k = 0; k < 2 * pairs; ++k, a += kRows, b += kVectorColumns) {
+  for (std::int64_t k = 0; k < length; ++k, b += kVectorColumns) {
     __m512 columns[kVectors];
     for (int j = 0; j < kVectors; ++j) columns[j] = _mm512_castsi512_ps(_mm512_loadu_si512(b + 16 * j));
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const __m512 row = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(a[i])));
+      const __m512 row = _mm512_set1_ps(at(i, k));
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_fmadd_ps(row, columns[j], sums[i][j]);
     }
   }
   store_tile(c, c_stride, sums, add);
+}
+
+KERNELS_AVX512 void tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
+                         std::int64_t pairs, bool add) {
+  const float* const panel = reinterpret_cast<const float*>(a);
+  const auto at = [=](int i, std::int64_t k) { return panel[k * kVectorRows + i]; };
+  tile_of(c, c_stride, at, b, 2 * pairs, add);
+}
+
+KERNELS_AVX512 void tile_of_rows(float* c, std::int64_t c_stride, Source<float> a, const PackedWord* b,
+                                 std::int64_t pairs, bool add) {
+  const float* rows[kVectorRows];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectorRows; ++i) rows[i] = a.data + i * a.stride;
+  const auto at = [&](int i, std::int64_t k) { return rows[i][k]; };
+  tile_of(c, c_stride, at, b, 2 * pairs, add);
 }
 
 }  // namespace
@@ -68,6 +89,7 @@ const TileKernels<float>* avx512_fp32_kernels() {
     of.first = {turn<kVectorRows>, copy<kVectorRows>};
     of.second = {turn<kVectorColumns>, copy<kVectorColumns>};
     of.tile = tile;
+    of.tile_of_rows = tile_of_rows;
     of.least_work = 1 << 21;
     return of;
   }();

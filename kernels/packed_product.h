@@ -26,10 +26,11 @@ struct ProductPlan {
 inline constexpr std::int64_t kMostPackedTogether = std::int64_t{16} << 20;
 inline constexpr std::int64_t kMostPackedByTask = std::int64_t{4} << 20;
 
-// `count` rows or columns in parts of at most `part`: their size where every thread has as many, in tiles of
-// `tile`.
-inline std::int64_t evenly(std::int64_t count, std::int64_t part, std::int64_t tile) {
-  const std::int64_t parts = whole((count + part - 1) / part, omp_get_max_threads());
+// `count` rows or columns in parts of at most `most`, their number a multiple of `multiple`: the size of a
+// part where all have as many, in tiles of `tile`.
+inline std::int64_t evenly(std::int64_t count, std::int64_t most, std::int64_t tile,
+                           std::int64_t multiple = 1) {
+  const std::int64_t parts = whole((count + most - 1) / most, multiple);
   return whole((count + parts - 1) / parts, tile);
 }
 
@@ -67,8 +68,9 @@ ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int
     else
       plan.columns = std::max(least_columns, whole(plan.columns / 2, kernels.columns));
   }
-  if (plan.columns >= N) plan.rows = evenly(M, plan.rows, kernels.rows);
-  if (plan.rows >= M) plan.columns = evenly(N, plan.columns, kernels.columns);
+  // As many tasks for every thread.
+  if (plan.columns >= N) plan.rows = evenly(M, plan.rows, kernels.rows, omp_get_max_threads());
+  if (plan.rows >= M) plan.columns = evenly(N, plan.columns, kernels.columns, omp_get_max_threads());
   return plan;
 }
 
@@ -140,7 +142,8 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
   const std::int64_t across = (N + plan.columns - 1) / plan.columns;
   const std::int64_t down = (M + plan.rows - 1) / plan.rows, stride = kernels.most_columns + kPadding;
   const std::int64_t all_pairs = pairs_of(kernels, K);
-  const bool first_together = plan.together == PackedTogether::first;
+  const bool in_place = kernels.tile_of_rows && !a.transposed && K % (2 * kernels.whole_pairs) == 0;
+  const bool first_together = plan.together == PackedTogether::first && !in_place;
   const bool second_together = plan.together == PackedTogether::second;
   Panels together{};
   if (first_together) together = pack_together<T>(kernels, kernels.first, kernels.rows, a, M, K);
@@ -149,8 +152,10 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
     static thread_local PackedScratch scratch;
     const std::int64_t row = task / across * plan.rows, first = task % across * plan.columns;
     const std::int64_t rows = std::min(plan.rows, M - row), last = std::min(N, first + plan.columns);
-    const std::int64_t packed_rows = whole(rows, kernels.rows);
-    float* const sums = scratch.sums.at_least(packed_rows * stride);
+    float* const sums = scratch.sums.at_least(whole(rows, kernels.rows) * stride);
+    // Rows before this one are read where they lie. The rest, less than a tile, is packed.
+    const std::int64_t first_packed = in_place ? rows / kernels.rows * kernels.rows : 0;
+    const std::int64_t packed_rows = whole(rows - first_packed, kernels.rows);
     // Rows once for block after block of columns; where there is one, the memory of a block is enough.
     const bool rows_at_once = !first_together && plan.columns > kernels.most_columns;
     const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
@@ -168,13 +173,14 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
     };
     const auto pack_rows = [&](std::int64_t k) {
       const std::int64_t pairs = pairs_of(kernels, length_at(k));
-      pack_panels<T>(kernels, kernels.first, kernels.rows, rows_at(k, pairs), a, row, rows, k, length_at(k),
-                     pairs);
+      pack_panels<T>(kernels, kernels.first, kernels.rows, rows_at(k, pairs), a, row + first_packed,
+                     rows - first_packed, k, length_at(k), pairs);
     };
     if (rows_at_once)
       for (std::int64_t k = 0; k < K; k += kernels.summed) pack_rows(k);
-    for (std::int64_t column = first; column < last; column += kernels.most_columns) {
-      const std::int64_t columns = std::min(kernels.most_columns, last - column);
+    const std::int64_t block = evenly(last - first, kernels.most_columns, kernels.columns);
+    for (std::int64_t column = first; column < last; column += block) {
+      const std::int64_t columns = std::min(block, last - column);
       if (kernels.begin_tiles) kernels.begin_tiles();
       for (std::int64_t k = 0; k < K; k += kernels.summed) {
         const std::int64_t pairs = pairs_of(kernels, length_at(k));
@@ -191,8 +197,12 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
           const std::int64_t count = std::min(kernels.rows, rows - i);
           for (std::int64_t j = 0; j < columns; j += kernels.columns) {
             if (is_last) epilogue.ask_for(row + i, column + j, count);
-            kernels.tile(of_rows + j, stride, panels_a + kernels.words * i * pairs,
-                         panels_b + kernels.words * j * pairs, pairs, k > 0);
+            const PackedWord* const panel_b = panels_b + kernels.words * j * pairs;
+            if (i < first_packed)
+              kernels.tile_of_rows(of_rows + j, stride, a.from(row + i, k), panel_b, pairs, k > 0);
+            else
+              kernels.tile(of_rows + j, stride, panels_a + kernels.words * (i - first_packed) * pairs,
+                           panel_b, pairs, k > 0);
           }
           // While their sums are in the first cache, and many columns at once: each row is another page.
           if (is_last) epilogue.finish(of_rows, stride, row + i, column, count, columns);

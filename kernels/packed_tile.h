@@ -54,6 +54,10 @@ struct TileKernels {
   // Factors in parts are multiplied part by part, but for products that are less than fp32's rounding.
   void (*tile)(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b, std::int64_t pairs,
                bool add);
+  // The same of a tile's rows of the first factor where they lie, 2 * pairs elements of each, unpacked. Null
+  // where tiles cannot read them so.
+  void (*tile_of_rows)(float* c, std::int64_t c_stride, Source<T> a, const PackedWord* b, std::int64_t pairs,
+                       bool add) = nullptr;
   // Around the calls of tile() of one thread, where that needs its registers prepared; null where it does
   // not.
   void (*begin_tiles)() = nullptr;
