@@ -362,7 +362,32 @@ void to_one_pace_and_as_in_runs(sim::Calibration& calibration, std::size_t alone
 
 }  // namespace
 
-sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads, int ranks) {
+namespace {
+
+// What is known before any kernel is timed. Its launch and bandwidth are the best so far.
+sim::Calibration begin_calibration(Device& device, int ranks, const std::stop_token& stop) {
+  sim::Calibration calibration;
+  calibration.device = device.name();
+  calibration.date = utc_now();
+  calibration.software = kernels_version();
+
+  sim::Hardware& hardware = calibration.hardware;
+  hardware.name = "this-machine";
+  hardware.display_name = device.name();
+  hardware.is_cpu = true;
+  hardware.memory = physical_memory();
+  hardware.last_level_cache = last_level_cache(ranks);
+  hardware.multiprocessors = kernels::cpu::threads();
+  hardware.source = "measured " + calibration.date;
+  calibration.cache_shares = measure_cache_shares(device, hardware.last_level_cache, stop);
+  calibration.launch = {std::numeric_limits<double>::infinity()};
+  return calibration;
+}
+
+}  // namespace
+
+sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads, int ranks,
+                               BegunCalibration* begun) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
   std::vector<SingleOperation> operations = within_limits(operations_in_fp32());
   for (SingleOperation& single : within_limits(operations_of_stored_weights()))
@@ -370,28 +395,15 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   if (ranks > 1)
     for (SingleOperation& single : operations_of_ranks()) operations.push_back(std::move(single));
 
-  sim::Calibration calibration;
-  calibration.device = device->name();
-  calibration.date = utc_now();
-  calibration.software = kernels_version();
-
-  sim::Hardware& hardware = calibration.hardware;
-  hardware.name = "this-machine";
-  hardware.display_name = device->name();
-  hardware.is_cpu = true;
-  hardware.memory = physical_memory();
-  hardware.last_level_cache = last_level_cache(ranks);
-  const int threads_used = kernels::cpu::threads();
-  hardware.multiprocessors = threads_used;
-  hardware.source = "measured " + calibration.date;
-
-  const sim::Bytes memory = std::max(uncached_size(hardware.last_level_cache), largest_operands(operations));
-  calibration.cache_shares = measure_cache_shares(*device, hardware.last_level_cache, stop);
+  const bool goes_on = begun && !begun->calibration.device.empty();
+  if (goes_on) begun->pieces.ask_from_first();
+  sim::Calibration calibration = goes_on ? begun->calibration : begin_calibration(*device, ranks, stop);
   if (stop.stop_requested()) return calibration;
+  sim::Hardware& hardware = calibration.hardware;
+  const sim::Bytes memory = std::max(uncached_size(hardware.last_level_cache), largest_operands(operations));
   const sim::Bytes rotation = cached_rotation(
       calibration.cache_shares.empty() ? hardware.last_level_cache : held(calibration.cache_shares));
   // Before and after the kernels: another program may have disturbed one of them.
-  calibration.launch = {std::numeric_limits<double>::infinity()};
   const auto measure_limits = [&] {
     Stopwatch stopwatch(*device, memory, rotation, sim::DType::fp32);
     for (const SingleOperation& single : streaming_operations(memory)) {
@@ -403,20 +415,21 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
     calibration.launch = std::min(calibration.launch, {stopwatch.time_cached(launch_operation()).median});
     hardware.launch = calibration.launch;
   };
-  measure_limits();
-  // A part is not worth keeping: whoever asks for an end gets it after the operation that is being timed.
+  if (!goes_on) measure_limits();
   if (stop.stop_requested()) return calibration;
+  if (begun) begun->calibration = calibration;
   MachinePace pace(*device, hardware.last_level_cache);
   std::vector<Pace> paces;
   constexpr SampleLength kEachPass{.seconds = 0.01, .most = 10, .fewest = 1};
   Sampling sampling{.memory = memory,
                     .rotation = rotation,
-                    .threads = threads_used,
+                    .threads = hardware.multiprocessors,
                     .passes = 3,
                     .passes_of_streams = 2,
                     .what = "measuring this machine",
                     .pace = &pace,
-                    .paces = &paces};
+                    .paces = &paces,
+                    .pieces = begun ? &begun->pieces : nullptr};
   const auto sample_in = [&](sim::DType stored, const std::vector<SingleOperation>& kernels) {
     if (stored != sim::DType::fp32)
       sampling.what = "measuring this machine in " + std::string(sim::name(stored));
@@ -432,8 +445,8 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";
   const std::size_t alone = calibration.samples.size();
-  const std::vector<TimedSample> in_runs =
-      sample_runs(calibrating_runs(hardware), {.threads = threads_used}, sampling, sink, stop, calibration);
+  const std::vector<TimedSample> in_runs = sample_runs(
+      calibrating_runs(hardware), {.threads = hardware.multiprocessors}, sampling, sink, stop, calibration);
   if (stop.stop_requested()) return calibration;
   to_one_pace_and_as_in_runs(calibration, alone, in_runs, paces);
   sim::set_residuals(calibration);

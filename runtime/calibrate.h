@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/begun_calibration.h"
 #include "runtime/stopwatch.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
@@ -15,11 +16,12 @@ namespace runtime {
 
 // Two to three minutes on two cores, longer where other programs disturb it. Each kernel runs through
 // Device::run, as the executor runs it, on operands that rotate through more memory than the upper caches
-// hold. Ends early, with what there is, on a stop request.
+// hold. Ends early on a stop request, with what there is; `begun`, where it is not null, then has what was
+// timed, and another call with it goes on from there.
 // As one of several ranks on this machine, which all calibrate at once: with what only ranks run that divide
 // sequences or the vocabulary, and with its own part of the last cache.
-sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads,
-                               int ranks = 1);
+sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads, int ranks = 1,
+                               BegunCalibration* begun = nullptr);
 
 // What calibrate_cpu() times of several ranks.
 std::vector<SingleOperation> calibrated_operations();

@@ -1,6 +1,7 @@
 #include "runtime/sample_kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <iterator>
@@ -31,6 +32,10 @@ constexpr double kWindowSeconds = 0.3;
 bool is_undisturbed(const TimedSample& timed) {
   return timed.load <= kDisturbance;
 }
+
+// Each time of an operation's sample over what stays in the last cache, and of that over what no cache holds,
+// where that is another one.
+using OverBoth = std::array<std::vector<TimedSample>, 2>;
 
 class Sampler {
  public:
@@ -66,11 +71,12 @@ class Sampler {
     }
     std::vector<std::size_t> again;
     for (const std::size_t i : all)
-      if (!timed_[i].empty() && std::ranges::none_of(timed_[i].front(), is_undisturbed)) again.push_back(i);
+      if (!timed_[i][0].empty() && std::ranges::none_of(timed_[i][0], is_undisturbed)) again.push_back(i);
     to_do_ += again.size();
     pass(again);
-    for (const auto& of_operation : timed_)
-      for (const std::vector<TimedSample>& times : of_operation) keep(typical(times));
+    for (const OverBoth& of_operation : timed_)
+      for (const std::vector<TimedSample>& times : of_operation)
+        if (!times.empty()) keep(typical(times));
   }
 
   double mean_load() const { return samples_.empty() ? 0 : load_ / static_cast<double>(samples_.size()); }
@@ -83,18 +89,26 @@ class Sampler {
     std::size_t done = 0, window_began = 0;
     for (const std::size_t i : turn) {
       if (stop_.stop_requested()) break;
+      if (const TimedPiece* const known = sampling_.pieces ? sampling_.pieces->next() : nullptr) {
+        take(i, *known);
+        ++done, ++done_, ++known_, window_began = done;  // known ones come first
+        continue;
+      }
+      if (done_ == known_) begin_ = Clock::now();
       time_one(i);
       ++done, ++done_;
       if (seconds_since(window) >= kWindowSeconds || done == turn.size()) {
         const double missed = sampling_.threads > 0 ? others.look(sampling_.threads).missed : 0;
         const Pace after = sampling_.pace ? sampling_.pace->look() : Pace{};
-        for (; window_began < done; ++window_began)
+        for (; window_began < done; ++window_began) {
           settle(turn[window_began], missed, between(before, after));
+          if (sampling_.pieces) sampling_.pieces->add(last_piece(turn[window_began]));
+        }
         before = after;
         window = Clock::now();
       }
       if (!sink_) continue;
-      const double rate = seconds_since(begin_) / static_cast<double>(done_);
+      const double rate = seconds_since(begin_) / static_cast<double>(done_ - known_);
       sink_(sim::ProgressEvent{sampling_.what,
                                static_cast<std::int64_t>(done_),
                                static_cast<std::int64_t>(to_do_),
@@ -116,12 +130,10 @@ class Sampler {
     };
     // Where one run alone goes through more than caches hold, there is no other working set to time.
     const bool both = streams(work) && Stopwatch::uncached_memory(single) <= sampling_.memory;
-    std::vector<std::vector<TimedSample>>& timed = timed_[i];
     const Clock::time_point begin = Clock::now();
     Timing cached = stopwatch_.time_cached(single);
     if (both) cached.working_set = sampling_.rotation;
-    timed.resize(std::max<std::size_t>(timed.size(), 1));
-    timed[0].push_back({.sample = sample_of(cached), .pace = {}});
+    timed_[i][0].push_back({.sample = sample_of(cached), .pace = {}});
     if (!both) {
       std::this_thread::sleep_for((Clock::now() - begin) * sampling_.rest);
       return;
@@ -131,13 +143,25 @@ class Sampler {
     Timing uncached = stopwatch_.time_uncached(single);
     if (uncached.working_set < std::min(sampling_.memory, sampling_.rotation * kBeyondCaches)) return;
     uncached.working_set = sampling_.memory;
-    timed.resize(2);
-    timed[1].push_back({.sample = sample_of(uncached), .pace = {}});
+    timed_[i][1].push_back({.sample = sample_of(uncached), .pace = {}});
+  }
+
+  void take(std::size_t i, const TimedPiece& known) {
+    for (const auto& [place, timed] : known)
+      if (place < timed_[i].size()) timed_[i][place].push_back(timed);
+  }
+
+  TimedPiece last_piece(std::size_t i) const {
+    TimedPiece piece;
+    for (std::size_t place = 0; place < timed_[i].size(); ++place)
+      if (!timed_[i][place].empty()) piece.emplace_back(place, timed_[i][place].back());
+    return piece;
   }
 
   // How the machine was when an operation was timed last.
   void settle(std::size_t i, double load, const Pace& pace) {
     for (std::vector<TimedSample>& times : timed_[i]) {
+      if (times.empty()) continue;
       times.back().load = load;
       times.back().pace = pace;
     }
@@ -159,10 +183,10 @@ class Sampler {
   const EventSink& sink_;
   const std::stop_token& stop_;
   std::vector<sim::KernelSample>& samples_;
-  double load_;  // summed over samples_
-  const Clock::time_point begin_ = Clock::now();
-  std::size_t done_ = 0, to_do_ = 0;                          // operations timed, in all passes
-  std::vector<std::vector<std::vector<TimedSample>>> timed_;  // of each operation, of each of its samples
+  double load_;                                   // summed over samples_
+  Clock::time_point begin_;                       // of the first that was not known
+  std::size_t done_ = 0, known_ = 0, to_do_ = 0;  // operations timed, in all passes, and of them those known
+  std::vector<OverBoth> timed_;                   // by operation
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "runtime/machine_pace.h"
 #include "runtime/stopwatch.h"
+#include "runtime/timed_pieces.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
 
@@ -34,13 +35,10 @@ struct Sampling {
   // Looked at between operations where kernels run on a CPU, and what it was for each of calibration.samples.
   MachinePace* pace = nullptr;
   std::vector<Pace>* paces = nullptr;
+  // Where not null, what they know is not timed again, and what is timed joins them.
+  TimedPieces* pieces = nullptr;
 };
 
-struct TimedSample {
-  sim::KernelSample sample;
-  Pace pace;        // that the machine had then
-  double load = 0;  // cores that others took from ours
-};
 // Of one that was timed several times, at least once: the median of the times that others did not disturb,
 // the shortest where they disturbed all.
 TimedSample typical(std::vector<TimedSample> times);

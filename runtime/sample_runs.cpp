@@ -162,14 +162,19 @@ class RunSampler {
                                  static_cast<std::int64_t>(done),
                                  static_cast<std::int64_t>(turn.size()),
                                  {each * static_cast<double>(turn.size() - done)}});
-      if (!run_one(turn[done])) disturbed.push_back(turn[done]);
+      const std::size_t i = turn[done];
+      const TimedPiece* const known = sampling_.pieces ? sampling_.pieces->next() : nullptr;
+      const TimedPiece piece = known ? *known : run_one(scenarios_[i]);
+      if (stop_.stop_requested()) break;
+      if (sampling_.pieces && !known) sampling_.pieces->add(piece);
+      for (const auto& [row, timed] : piece) found_[i][row].push_back(timed);
+      if (!piece.empty() && piece.front().second.load > kDisturbance) disturbed.push_back(i);
     }
     return disturbed;
   }
 
-  // Whether others left it the processor.
-  bool run_one(std::size_t i) {
-    const sim::Scenario& scenario = scenarios_[i];
+  // Its samples by their rows; none where it was stopped.
+  TimedPiece run_one(const sim::Scenario& scenario) {
     const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
     const bool is_held = sim::share_from_memory(calibration_, memory) < 0.5;
     const sim::Bytes working_set = is_held ? sampling_.rotation : sampling_.memory;
@@ -178,12 +183,13 @@ class RunSampler {
     const sim::Report measured =
         short_run(scenario, {.steps = kSteps, .generations = kGenerations, .slowdown = {}, .device = device_},
                   {}, stop_);
-    if (stop_.stop_requested()) return true;
+    if (stop_.stop_requested()) return {};
     const Pace pace = between(before, sampling_.pace ? sampling_.pace->look() : Pace{});
     const double load = sampling_.threads > 0 ? others.look(sampling_.threads).missed : 0;
+    TimedPiece piece;
     for (const auto& [row, sample] : samples_by_row(measured, working_set))
-      found_[i][row].push_back({sample, pace, load});
-    return load <= kDisturbance;
+      piece.emplace_back(row, TimedSample{sample, pace, load});
+    return piece;
   }
 
   const std::vector<sim::Scenario>& scenarios_;

@@ -10,12 +10,14 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "kernels/blas.h"
 #include "kernels/matmul_bf16.h"
 #include "kernels/matmul_packed.h"
 #include "kernels/threads.h"
+#include "runtime/begun_calibration.h"
 #include "runtime/calibrate.h"
 #include "runtime/collectives_bench.h"
 #include "runtime/error.h"
@@ -83,21 +85,6 @@ fs::path writable_cache_directory() {
   return *directory;
 }
 
-std::optional<sim::Calibration> cached_calibration(const fs::path& name) {
-  const std::optional<fs::path> directory = cache_directory();
-  if (!directory) return std::nullopt;
-  const fs::path file = *directory / name;
-  // A disk that fails is the caller's: measuring again takes minutes, and the next read may succeed.
-  try {
-    const std::optional<std::string> text = sim::file_text(file);
-    if (!text) return std::nullopt;
-    return sim::calibration_from_json(*text, file.string());
-  } catch (const sim::PresetError& error) {
-    set_aside(file, error.what(), "what it held is measured again when it is needed");
-  }
-  return std::nullopt;
-}
-
 fs::file_time_type calibrations_folder_changed() {
   const std::optional<fs::path> directory = cache_directory();
   return directory ? changed(*directory) : fs::file_time_type::min();
@@ -126,19 +113,68 @@ fs::path machine_of_ranks_name(int ranks, int threads) {
 }
 
 // A cache that cannot be written costs a sentence.
-void keep_if_possible(const sim::Calibration& calibration, const fs::path& name) {
+bool keep_if_possible(std::string_view json, const fs::path& name) {
   try {
-    write_file(writable_cache_directory() / name, sim::to_json(calibration));
+    write_file(writable_cache_directory() / name, json);
+    return true;
   } catch (const std::runtime_error& error) {
     std::fprintf(stderr, "ridgepoint: what was measured is not kept for the next run: %s\n", error.what());
+    return false;
   }
+}
+
+// Of a file in the cache folder; nothing where there is none, or where it has to be set aside.
+template <class T>
+std::optional<T> read_cached(const fs::path& name, T (*from_json)(std::string_view, const std::string&)) {
+  const std::optional<fs::path> directory = cache_directory();
+  if (!directory) return std::nullopt;
+  const fs::path file = *directory / name;
+  // A disk that fails is the caller's: measuring again takes minutes, and the next read may succeed.
+  try {
+    const std::optional<std::string> text = sim::file_text(file);
+    if (!text) return std::nullopt;
+    return from_json(*text, file.string());
+  } catch (const sim::PresetError& error) {
+    set_aside(file, error.what(), "what it held is measured again when it is needed");
+  }
+  return std::nullopt;
+}
+
+bool is_valid(const sim::Calibration& calibration, const std::string& cpu, const std::string& software) {
+  return calibration.device == cpu && calibration.software == software;
+}
+
+// What an interrupted calibration of this machine and software had timed; else nothing.
+BegunCalibration begun_before(const fs::path& name) {
+  std::optional<BegunCalibration> begun = read_cached(name, begun_calibration_from_json);
+  if (!begun || !is_valid(begun->calibration, cpu_name(), kernels_version())) return {};
+  std::fprintf(stderr, "ridgepoint: goes on with what an interrupted measurement of %s had timed\n",
+               begun->calibration.date.c_str());
+  return *std::move(begun);
+}
+
+// With as many threads as kernels use now. `keep` is called with what was measured, unless it was stopped;
+// then what was timed is kept for the next call.
+sim::Calibration measure_this_machine(const EventSink& sink, const std::stop_token& stop, auto keep) {
+  const fs::path unfinished = this_machine_name().stem().string() + "-begun.json";
+  BegunCalibration begun = begun_before(unfinished);
+  sim::Calibration calibration = calibrate_cpu(sink, stop, kernels::cpu::threads(), 1, &begun);
+  if (!stop.stop_requested()) {
+    keep(calibration);
+    std::error_code none;
+    if (const std::optional<fs::path> directory = cache_directory())
+      fs::remove(*directory / unfinished, none);
+  } else if (!begun.pieces.all().empty() && keep_if_possible(to_json(begun), unfinished)) {
+    std::fprintf(stderr, "ridgepoint: what was timed is kept, and the next measurement goes on from there\n");
+  }
+  return calibration;
 }
 
 // Unless it is of another machine, or of other software.
 std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std::string& cpu,
                                                 const std::string& software) {
   std::optional<sim::Calibration> calibration = cached_calibration(name);
-  if (calibration && (calibration->device != cpu || calibration->software != software)) return std::nullopt;
+  if (calibration && !is_valid(*calibration, cpu, software)) return std::nullopt;
   return calibration;
 }
 
@@ -158,6 +194,10 @@ void add_collectives(sim::Calibration& calibration, Communicator& communicator, 
 }
 
 }  // namespace
+
+std::optional<sim::Calibration> cached_calibration(const fs::path& name) {
+  return read_cached(name, sim::calibration_from_json);
+}
 
 fs::path this_machine_file() {
   return writable_cache_directory() / this_machine_name();
@@ -230,23 +270,22 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
   sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads, ranks);
   if (communicator.any(stop.stop_requested())) return calibration;
   add_collectives(calibration, communicator, is_first ? sink : EventSink());
-  if (is_first) keep_if_possible(calibration, name);
+  if (is_first) keep_if_possible(sim::to_json(calibration), name);
   return calibration;
 }
 
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads) {
-  sim::Calibration calibration = calibrate_cpu(sink, stop, threads);
-  if (!stop.stop_requested())
-    write_file(this_machine_file(), sim::to_json(calibration));  // partial: not worth keeping
-  return calibration;
+  kernels::cpu::set_threads(threads);
+  const fs::path file = this_machine_file();  // which may not be possible: before minutes are spent
+  return measure_this_machine(
+      sink, stop, [&](const sim::Calibration& calibration) { write_file(file, sim::to_json(calibration)); });
 }
 
 sim::Calibration this_machine(const EventSink& sink, std::stop_token stop) {
   if (std::optional<sim::Calibration> cached = cached_this_machine()) return *std::move(cached);
-  sim::Calibration calibration = calibrate_cpu(sink, stop, kernels::cpu::threads());
-  if (stop.stop_requested()) return calibration;
-  keep_if_possible(calibration, this_machine_name());
-  return calibration;
+  return measure_this_machine(sink, stop, [](const sim::Calibration& calibration) {
+    keep_if_possible(sim::to_json(calibration), this_machine_name());
+  });
 }
 
 }  // namespace runtime

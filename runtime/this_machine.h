@@ -36,8 +36,8 @@ std::filesystem::file_time_type calibrations_changed();
 std::filesystem::path this_machine_file();
 std::optional<sim::Calibration> cached_this_machine();
 
-// Measures: launch cost, GEMM over shapes, memory bandwidth, every other kind over sizes (tens of seconds),
-// and writes the cache. Progress goes to the sink. `threads`: 0 is all cores.
+// Measures (calibrate_cpu()) and writes the cache. Progress goes to the sink. `threads`: 0 is all cores. What
+// was timed when it is stopped is kept, a sentence on stderr says so, and the next call goes on from there.
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads = 0);
 
 // The cached one, else measures, with as many threads as kernels use now; a cache that cannot be written

@@ -158,8 +158,8 @@ ExitCode calibrate(const CalibrateFlags& flags) {
     file = runtime::gpu_calibration_file(hardware.name);
     calibration = runtime::calibrate_this_gpu(device, hardware, events.sink(), interrupt.stop());
   } else {
-    file = runtime::this_machine_file();
     calibration = runtime::calibrate_this_machine(events.sink(), interrupt.stop(), flags.threads);
+    file = runtime::this_machine_file();  // of as many threads
   }
   if (interrupt.arrived()) return ExitCode::interrupted;
   tell(flags, calibration);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "sim/cost/calibration.h"
+#include "sim/cost/kernel_sample_fields.h"
 #include "sim/scenario/listed_fields.h"
 #include "sim/scenario/scenario_json.h"
 
@@ -11,24 +12,8 @@ namespace sim {
 namespace {
 
 constexpr int kSchemaVersion = 1;
-constexpr const char* kKindNames = "the operation kinds of sim/plan/operation.h";
 
 }  // namespace
-
-// Dimensions are 0 where a kind has none.
-void fields(auto& v, Like<KernelSample> auto& s) {
-  using P = KernelSample;
-  v.needed_word("kind", s.kind, kKindNames);
-  v.needed("dtype", s.dtype);
-  v("stored", s.stored);
-  v.needed("flops", s.flops.value);
-  v.needed("bytes", s.bytes.value);
-  v.needed("median_seconds", s.median.value);
-  v("spread", s.spread);
-  unless_zero<&P::rows, &P::cols, &P::inner, &P::groups, &P::batch, &P::query_length, &P::kv_length,
-              &P::heads, &P::kv_heads, &P::head_dim>(v, s);
-  v.unless_zero("working_set_bytes", s.working_set.value);
-}
 
 void fields(auto& v, Like<CollectiveSample> auto& s) {
   v.needed_word("kind", s.kind, kKindNames);
