@@ -123,24 +123,25 @@ struct Gelu {
   }
 };
 
-template <class Activation>
-KERNELS_INLINE void gated_row(float* out, const float* gate, const float* up, float weight, std::int64_t F) {
+template <class Activation, class T>
+KERNELS_INLINE void gated_row(T* out, const T* gate, const T* up, float weight, std::int64_t F) {
 #pragma omp simd
-  for (std::int64_t f = 0; f < F; ++f) out[f] = weight * Activation::value(gate[f]) * up[f];
+  for (std::int64_t f = 0; f < F; ++f)
+    store(out[f], weight * Activation::value(widened(gate[f])) * widened(up[f]));
 }
 
 // Returns the gradient of the row's weight.
-template <class Activation>
-KERNELS_INLINE float gated_gradient_row(float* dgate, float* dup, const float* dout, const float* gate,
-                                        const float* up, float weight, std::int64_t F) {
+template <class Activation, class T>
+KERNELS_INLINE float gated_gradient_row(T* dgate, T* dup, const T* dout, const T* gate, const T* up,
+                                        float weight, std::int64_t F) {
   float dweight = 0;
 #pragma omp simd reduction(+ : dweight)
   for (std::int64_t f = 0; f < F; ++f) {
-    const Gate g = Activation::gradient(gate[f]);
-    const float upward = weight * dout[f];
-    dweight += dout[f] * g.value * up[f];
-    dgate[f] = upward * up[f] * g.slope;
-    dup[f] = upward * g.value;
+    const Gate g = Activation::gradient(widened(gate[f]));
+    const float u = widened(up[f]), gradient = widened(dout[f]), upward = weight * gradient;
+    dweight += gradient * g.value * u;
+    store(dgate[f], upward * u * g.slope);
+    store(dup[f], upward * g.value);
   }
   return dweight;
 }
@@ -192,7 +193,15 @@ KERNELS_MULTIVERSION void swiglu_row(float* out, const float* gate, const float*
                                      std::int64_t F) {
   gated_row<Silu>(out, gate, up, weight, F);
 }
+KERNELS_MULTIVERSION void swiglu_row(bf16* out, const bf16* gate, const bf16* up, float weight,
+                                     std::int64_t F) {
+  gated_row<Silu>(out, gate, up, weight, F);
+}
 KERNELS_MULTIVERSION void geglu_row(float* out, const float* gate, const float* up, float weight,
+                                    std::int64_t F) {
+  gated_row<Gelu>(out, gate, up, weight, F);
+}
+KERNELS_MULTIVERSION void geglu_row(bf16* out, const bf16* gate, const bf16* up, float weight,
                                     std::int64_t F) {
   gated_row<Gelu>(out, gate, up, weight, F);
 }
@@ -200,8 +209,16 @@ KERNELS_MULTIVERSION float swiglu_gradient_row(float* dgate, float* dup, const f
                                                const float* up, float weight, std::int64_t F) {
   return gated_gradient_row<Silu>(dgate, dup, dout, gate, up, weight, F);
 }
+KERNELS_MULTIVERSION float swiglu_gradient_row(bf16* dgate, bf16* dup, const bf16* dout, const bf16* gate,
+                                               const bf16* up, float weight, std::int64_t F) {
+  return gated_gradient_row<Silu>(dgate, dup, dout, gate, up, weight, F);
+}
 KERNELS_MULTIVERSION float geglu_gradient_row(float* dgate, float* dup, const float* dout, const float* gate,
                                               const float* up, float weight, std::int64_t F) {
+  return gated_gradient_row<Gelu>(dgate, dup, dout, gate, up, weight, F);
+}
+KERNELS_MULTIVERSION float geglu_gradient_row(bf16* dgate, bf16* dup, const bf16* dout, const bf16* gate,
+                                              const bf16* up, float weight, std::int64_t F) {
   return gated_gradient_row<Gelu>(dgate, dup, dout, gate, up, weight, F);
 }
 
@@ -288,23 +305,30 @@ void relu_backward(float* dinp, const float* dout, const float* inp, std::int64_
 
 namespace {
 
-void gated_forward(decltype(&swiglu_row) of_row, float* out, const float* gate_up, std::int64_t R,
-                   std::int64_t F, RowWeights weights) {
+template <class T>
+using GatedRow = void (*)(T* out, const T* gate, const T* up, float weight, std::int64_t F);
+template <class T>
+using GatedGradientRow = float (*)(T* dgate, T* dup, const T* dout, const T* gate, const T* up, float weight,
+                                   std::int64_t F);
+
+template <class T>
+void gated_forward(GatedRow<T> of_row, T* out, const T* gate_up, std::int64_t R, std::int64_t F,
+                   RowWeights weights = {}) {
   parallel_ranges(R, kSigmoidCost * F, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const float* gate = gate_up + r * 2 * F;
+      const T* gate = gate_up + r * 2 * F;
       of_row(out + r * F, gate, gate + F, weight_of_row(weights, r).value, F);
     }
   });
 }
 
-void gated_backward(decltype(&swiglu_gradient_row) of_row, float* dgate_up, const float* dout,
-                    const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights,
-                    float* drow_weights) {
+template <class T>
+void gated_backward(GatedGradientRow<T> of_row, T* dgate_up, const T* dout, const T* gate_up, std::int64_t R,
+                    std::int64_t F, RowWeights weights = {}, float* drow_weights = nullptr) {
   parallel_ranges(R, kSigmoidCost * F, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const float* gate = gate_up + r * 2 * F;
-      float* dgate = dgate_up + r * 2 * F;
+      const T* gate = gate_up + r * 2 * F;
+      T* dgate = dgate_up + r * 2 * F;
       const Weight weight = weight_of_row(weights, r);
       const float dweight = of_row(dgate, dgate + F, dout + r * F, gate, gate + F, weight.value, F);
       if (drow_weights) drow_weights[r] = weight.slope * dweight;
@@ -315,31 +339,43 @@ void gated_backward(decltype(&swiglu_gradient_row) of_row, float* dgate_up, cons
 }  // namespace
 
 void swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights) {
-  gated_forward(swiglu_row, out, gate_up, R, F, weights);
+  gated_forward<float>(swiglu_row, out, gate_up, R, F, weights);
+}
+void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F) {
+  gated_forward<bf16>(swiglu_row, out, gate_up, R, F);
 }
 
 void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
                      RowWeights weights, float* drow_weights) {
-  gated_backward(swiglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+  gated_backward<float>(swiglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+}
+void swiglu_backward(bf16* dgate_up, const bf16* dout, const bf16* gate_up, std::int64_t R, std::int64_t F) {
+  gated_backward<bf16>(swiglu_gradient_row, dgate_up, dout, gate_up, R, F);
 }
 
 void geglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights) {
-  gated_forward(geglu_row, out, gate_up, R, F, weights);
+  gated_forward<float>(geglu_row, out, gate_up, R, F, weights);
+}
+void geglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F) {
+  gated_forward<bf16>(geglu_row, out, gate_up, R, F);
 }
 
 void geglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
                     RowWeights weights, float* drow_weights) {
-  gated_backward(geglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+  gated_backward<float>(geglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+}
+void geglu_backward(bf16* dgate_up, const bf16* dout, const bf16* gate_up, std::int64_t R, std::int64_t F) {
+  gated_backward<bf16>(geglu_gradient_row, dgate_up, dout, gate_up, R, F);
 }
 
 void clamped_swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F,
                             RowWeights weights) {
-  gated_forward(clamped_swiglu_row, out, gate_up, R, F, weights);
+  gated_forward<float>(clamped_swiglu_row, out, gate_up, R, F, weights);
 }
 
 void clamped_swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R,
                              std::int64_t F, RowWeights weights, float* drow_weights) {
-  gated_backward(clamped_swiglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+  gated_backward<float>(clamped_swiglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
 }
 
 void weigh_rows_backward(float* dinp, float* drow_weights, const float* dout, const float* inp,

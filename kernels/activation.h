@@ -36,18 +36,25 @@ struct RowWeights {
   bool sigmoid = false;
 };
 
-// SwiGLU: gate_up (R, 2F) holds a row's F gates, then its F ups; out (R, F) = silu(gate) * up (* weight).
+// SwiGLU: gate_up (R, 2F) holds a row's F gates, then its F ups; out (R, F) = silu(gate) * up (* weight). In
+// bf16 as GELU is.
 void swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F,
                     RowWeights weights = {});
+void swiglu_forward(cuda::bf16* out, const cuda::bf16* gate_up, std::int64_t R, std::int64_t F);
 // dgate_up (R, 2F) = gradient; drow_weights (R) = gradient of weights.values, where there are any.
 void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
                      RowWeights weights = {}, float* drow_weights = nullptr);
+void swiglu_backward(cuda::bf16* dgate_up, const cuda::bf16* dout, const cuda::bf16* gate_up, std::int64_t R,
+                     std::int64_t F);
 
 // GeGLU (Shazeer 2020, arXiv 2002.05202), with GELU's tanh form (Gemma): gelu(gate) * up (* weight); as
 // above.
 void geglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights = {});
+void geglu_forward(cuda::bf16* out, const cuda::bf16* gate_up, std::int64_t R, std::int64_t F);
 void geglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
                     RowWeights weights = {}, float* drow_weights = nullptr);
+void geglu_backward(cuda::bf16* dgate_up, const cuda::bf16* dout, const cuda::bf16* gate_up, std::int64_t R,
+                    std::int64_t F);
 
 // gpt-oss's (openai/gpt-oss, gpt_oss/torch/model.py): gate * sigmoid(1.702 gate) * (up + 1) (* weight), with
 // the gate at most 7 and up between -7 and 7; beyond these bounds they have no gradient. As above.

@@ -184,36 +184,22 @@ void rmsnorm_backward(bf16* dinp, bf16* dweight, const bf16* dout, const bf16* i
   join(dweight, total, C);
 }
 
-void activation_forward(ActivationForward kernel, bool gated, bf16* out, const bf16* inp, std::int64_t R,
+void activation_forward(ActivationForward kernel, bf16* out, const bf16* inp, std::int64_t R,
                         std::int64_t F) {
-  const std::int64_t inputs = gated ? 2 * F : F;
-  in_blocks(R, inputs, [=](std::int64_t r, std::int64_t rows) {
+  in_blocks(R, F, [=](std::int64_t r, std::int64_t rows) {
     float* const wide = scratch(0, rows * F);
-    kernel(wide, widened(1, inp + r * inputs, rows * inputs), rows, F);
+    kernel(wide, widened(1, inp + r * F, rows * F), rows, F);
     narrow(out + r * F, wide, rows * F);
   });
 }
 
-void activation_backward(ActivationBackward kernel, bool gated, bf16* dinp, const bf16* dout, const bf16* inp,
+void activation_backward(ActivationBackward kernel, bf16* dinp, const bf16* dout, const bf16* inp,
                          std::int64_t R, std::int64_t F) {
-  const std::int64_t inputs = gated ? 2 * F : F;
-  in_blocks(R, inputs, [=](std::int64_t r, std::int64_t rows) {
-    float* const wide = scratch(0, rows * inputs);
-    kernel(wide, widened(1, dout + r * F, rows * F), widened(2, inp + r * inputs, rows * inputs), rows, F);
-    narrow(dinp + r * inputs, wide, rows * inputs);
+  in_blocks(R, F, [=](std::int64_t r, std::int64_t rows) {
+    float* const wide = scratch(0, rows * F);
+    kernel(wide, widened(1, dout + r * F, rows * F), widened(2, inp + r * F, rows * F), rows, F);
+    narrow(dinp + r * F, wide, rows * F);
   });
-}
-
-void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F) {
-  activation_forward(
-      [](float* o, const float* i, std::int64_t r, std::int64_t f) { swiglu_forward(o, i, r, f); }, true, out,
-      gate_up, R, F);
-}
-
-void swiglu_backward(bf16* dgate_up, const bf16* dout, const bf16* gate_up, std::int64_t R, std::int64_t F) {
-  activation_backward([](float* d, const float* o, const float* i, std::int64_t r,
-                         std::int64_t f) { swiglu_backward(d, o, i, r, f); },
-                      true, dgate_up, dout, gate_up, R, F);
 }
 
 namespace {

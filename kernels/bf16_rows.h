@@ -44,16 +44,13 @@ void rmsnorm_forward(bf16* out, float* rstd, const bf16* inp, const bf16* weight
 void rmsnorm_backward(bf16* dinp, bf16* dweight, const bf16* dout, const bf16* inp, const bf16* weight,
                       const float* rstd, std::int64_t R, std::int64_t C);
 
-// Activations of activation.h, by their kernels on fp32. Gated ones read rows of 2 F.
+// Activations of activation.h that have no gate, by their kernels on fp32.
 using ActivationForward = void (*)(float* out, const float* inp, std::int64_t R, std::int64_t F);
 using ActivationBackward = void (*)(float* dinp, const float* dout, const float* inp, std::int64_t R,
                                     std::int64_t F);
-void activation_forward(ActivationForward kernel, bool gated, bf16* out, const bf16* inp, std::int64_t R,
-                        std::int64_t F);
-void activation_backward(ActivationBackward kernel, bool gated, bf16* dinp, const bf16* dout, const bf16* inp,
+void activation_forward(ActivationForward kernel, bf16* out, const bf16* inp, std::int64_t R, std::int64_t F);
+void activation_backward(ActivationBackward kernel, bf16* dinp, const bf16* dout, const bf16* inp,
                          std::int64_t R, std::int64_t F);
-void swiglu_forward(bf16* out, const bf16* gate_up, std::int64_t R, std::int64_t F);
-void swiglu_backward(bf16* dgate_up, const bf16* dout, const bf16* gate_up, std::int64_t R, std::int64_t F);
 
 // Norms of queries and keys (qk_norm.h); the gains' gradients are summed in fp32 before they join what is
 // there.

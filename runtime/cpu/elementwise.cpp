@@ -21,11 +21,11 @@ using S = RunSettings;
 // In bf16, by kernels of fp32.
 template <cpu::ActivationForward Kernel>
 void ungated(const A& a, const S&) {
-  cpu::activation_forward(Kernel, false, a.b16(R::out), a.b16(R::inp), a.rows(), a.cols());
+  cpu::activation_forward(Kernel, a.b16(R::out), a.b16(R::inp), a.rows(), a.cols());
 }
 template <cpu::ActivationBackward Kernel>
 void ungated_backward(const A& a, const S&) {
-  cpu::activation_backward(Kernel, false, a.b16(R::dinp), a.b16(R::dout), a.b16(R::inp), a.rows(), a.cols());
+  cpu::activation_backward(Kernel, a.b16(R::dinp), a.b16(R::dout), a.b16(R::inp), a.rows(), a.cols());
 }
 
 // Statistics that are kept beside activations stay fp32.
@@ -176,18 +176,11 @@ constexpr CpuKernelRow kRows[] = {
     {K::gelu_exact, ungated<cpu::gelu_exact_forward>, sim::DType::bf16},
     {K::gelu_exact_backward, ungated_backward<cpu::gelu_exact_backward>, sim::DType::bf16},
     {K::geglu,
-     [](const A& a, const S&) {
-       cpu::activation_forward([](float* out, const float* inp, std::int64_t r,
-                                  std::int64_t f) { cpu::geglu_forward(out, inp, r, f); },
-                               true, a.b16(R::out), a.b16(R::gate_up), a.rows(), a.cols());
-     },
+     [](const A& a, const S&) { cpu::geglu_forward(a.b16(R::out), a.b16(R::gate_up), a.rows(), a.cols()); },
      sim::DType::bf16},
     {K::geglu_backward,
      [](const A& a, const S&) {
-       cpu::activation_backward([](float* dinp, const float* dout, const float* inp, std::int64_t r,
-                                   std::int64_t f) { cpu::geglu_backward(dinp, dout, inp, r, f); },
-                                true, a.b16(R::dgate_up), a.b16(R::dout), a.b16(R::gate_up), a.rows(),
-                                a.cols());
+       cpu::geglu_backward(a.b16(R::dgate_up), a.b16(R::dout), a.b16(R::gate_up), a.rows(), a.cols());
      },
      sim::DType::bf16},
     {K::take_columns,

@@ -153,10 +153,15 @@ TEST_CASE("Gated activations of weighted rows, with their gradients, are as accu
         std::vector<float> out(dout.size(), NAN), dgate_up(gate_up.size(), NAN),
             dweights(weights.size(), NAN);
         const kernels::cpu::RowWeights rows{weights.data(), sigmoid};
-        (gelu ? kernels::cpu::geglu_forward : kernels::cpu::swiglu_forward)(out.data(), gate_up.data(), s.R,
-                                                                            s.F, rows);
-        (gelu ? kernels::cpu::geglu_backward : kernels::cpu::swiglu_backward)(
-            dgate_up.data(), dout.data(), gate_up.data(), s.R, s.F, rows, dweights.data());
+        if (gelu) {
+          kernels::cpu::geglu_forward(out.data(), gate_up.data(), s.R, s.F, rows);
+          kernels::cpu::geglu_backward(dgate_up.data(), dout.data(), gate_up.data(), s.R, s.F, rows,
+                                       dweights.data());
+        } else {
+          kernels::cpu::swiglu_forward(out.data(), gate_up.data(), s.R, s.F, rows);
+          kernels::cpu::swiglu_backward(dgate_up.data(), dout.data(), gate_up.data(), s.R, s.F, rows,
+                                        dweights.data());
+        }
         const GatedReference reference{gelu, sigmoid};
         const auto plain = reference.run(gate_up, weights, dout, s);
         const auto exact = reference.run(to_double(gate_up), to_double(weights), to_double(dout), s);

@@ -205,15 +205,16 @@ TEST_CASE(
   Narrow out(inp.size()), of_both(gate_up.size());
   std::vector<float> wide_out(inp.size()), wide_of_both(gate_up.size());
   namespace cpu = kernels::cpu;
-  cpu::activation_forward(cpu::relu_forward, false, out.data(), n_inp.data(), R, F);
+  cpu::activation_forward(cpu::relu_forward, out.data(), n_inp.data(), R, F);
   cpu::relu_forward(wide_out.data(), inp.data(), R, F);
   CHECK(wide(out) == rounded(wide_out));
-  cpu::activation_backward(cpu::gelu_exact_backward, false, out.data(), n_dout.data(), n_inp.data(), R, F);
+  cpu::activation_backward(cpu::gelu_exact_backward, out.data(), n_dout.data(), n_inp.data(), R, F);
   cpu::gelu_exact_backward(wide_out.data(), dout.data(), inp.data(), R, F);
   CHECK(wide(out) == rounded(wide_out));
-  cpu::activation_backward([](float* d, const float* o, const float* i, std::int64_t r,
-                              std::int64_t f) { cpu::geglu_backward(d, o, i, r, f); },
-                           true, of_both.data(), n_dout.data(), n_gate_up.data(), R, F);
+  cpu::geglu_forward(out.data(), n_gate_up.data(), R, F);
+  cpu::geglu_forward(wide_out.data(), gate_up.data(), R, F);
+  CHECK(wide(out) == rounded(wide_out));
+  cpu::geglu_backward(of_both.data(), n_dout.data(), n_gate_up.data(), R, F);
   cpu::geglu_backward(wide_of_both.data(), dout.data(), gate_up.data(), R, F);
   CHECK(wide(of_both) == rounded(wide_of_both));
 
