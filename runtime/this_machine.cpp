@@ -144,20 +144,25 @@ bool is_valid(const sim::Calibration& calibration, const std::string& cpu, const
   return calibration.device == cpu && calibration.software == software;
 }
 
-// What an interrupted calibration of this machine and software had timed; else nothing.
-BegunCalibration begun_before(const fs::path& name) {
-  std::optional<BegunCalibration> begun = read_cached(name, begun_calibration_from_json);
-  if (!begun || !is_valid(begun->calibration, cpu_name(), kernels_version())) return {};
-  std::fprintf(stderr, "ridgepoint: goes on with what an interrupted measurement of %s had timed\n",
-               begun->calibration.date.c_str());
-  return *std::move(begun);
+fs::path begun_name() {
+  return this_machine_name().stem().string() + "-begun.json";
+}
+
+// What an interrupted calibration of this machine and software had timed; nothing where there is none.
+std::optional<BegunCalibration> begun_before() {
+  std::optional<BegunCalibration> begun = read_cached(begun_name(), begun_calibration_from_json);
+  if (begun && !is_valid(begun->calibration, cpu_name(), kernels_version())) return std::nullopt;
+  return begun;
 }
 
 // With as many threads as kernels use now. `keep` is called with what was measured, unless it was stopped;
 // then what was timed is kept for the next call.
 sim::Calibration measure_this_machine(const EventSink& sink, const std::stop_token& stop, auto keep) {
-  const fs::path unfinished = this_machine_name().stem().string() + "-begun.json";
-  BegunCalibration begun = begun_before(unfinished);
+  const fs::path unfinished = begun_name();
+  BegunCalibration begun = begun_before().value_or(BegunCalibration{});
+  if (!begun.calibration.date.empty())
+    std::fprintf(stderr, "ridgepoint: goes on with what an interrupted measurement of %s had timed\n",
+                 begun.calibration.date.c_str());
   sim::Calibration calibration = calibrate_cpu(sink, stop, kernels::cpu::threads(), 1, &begun);
   if (!stop.stop_requested()) {
     keep(calibration);
@@ -250,6 +255,10 @@ sim::Bytes resident_memory() {
 
 std::optional<sim::Calibration> cached_this_machine() {
   return cached_if_valid(this_machine_name(), cpu_name(), kernels_version());
+}
+
+bool this_machine_is_begun() {
+  return begun_before().has_value();
 }
 
 std::optional<sim::Calibration> cached_machine_of_ranks(int ranks) {

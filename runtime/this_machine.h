@@ -39,6 +39,8 @@ std::optional<sim::Calibration> cached_this_machine();
 // Measures (calibrate_cpu()) and writes the cache. Progress goes to the sink. `threads`: 0 is all cores. What
 // was timed when it is stopped is kept, a sentence on stderr says so, and the next call goes on from there.
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads = 0);
+// Whether there is something to go on from, for as many threads as kernels use now.
+bool this_machine_is_begun();
 
 // The cached one, else measures, with as many threads as kernels use now; a cache that cannot be written
 // costs a sentence on stderr, and the next run measures again.

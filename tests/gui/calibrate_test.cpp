@@ -9,6 +9,7 @@
 
 #include "app/cli/scenario_flags.h"
 #include "app/gui/panels/roofline.h"
+#include "runtime/begun_calibration.h"
 #include "runtime/calibrate.h"
 #include "runtime/machine_files.h"
 #include "sim/cost/calibration_preset.h"
@@ -187,6 +188,36 @@ TEST_CASE(
   shell.view().maximised = "calibrate";
   desktop.settle_studies();
   CHECK(desktop.says("Measure again"));
+}
+
+TEST_CASE("a measurement is stopped where it was begun, and one that was stopped is gone on with") {
+  const CacheFolder cache;
+  const TemporaryFolder folder;
+  // Measures until it is stopped; then what was timed is kept.
+  const sim::Calibration here = tests::keep_known_machine();
+  sim::Calibration begun = here;
+  begun.samples.clear();
+  const std::string kept = folder.write("kept.json", runtime::to_json({begun, runtime::TimedPieces()}));
+  const std::string begun_file =
+      (runtime::this_machine_file().parent_path() / "this-machine-begun.json").string();
+  const std::filesystem::path program =
+      folder.write("ridgepoint", "#!/bin/sh\n[ \"$1\" = calibrate ] || exit 0\ntrap 'cp " + kept + " " +
+                                     begun_file + "; exit 130' TERM\nsleep 60 & wait\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  NullDesktop desktop(tests::small_scenario(), {1600, 1000}, {}, program.string());
+  REQUIRE(desktop.shell().commands().invoke("hardware.this-machine"));
+  desktop.shell().view().maximised = "calibrate";
+  desktop.settle();
+  CHECK(desktop.says("Measure again"));
+  REQUIRE(desktop.shell().commands().invoke("run.calibrate"));
+  desktop.frames(5);
+  CHECK(desktop.says("Stop"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until the shell has set its trap
+  desktop.state<CalibrateState>().calibrations.stop();
+  desktop.settle_studies();
+  CHECK(runtime::this_machine_is_begun());
+  desktop.frames(31);
+  CHECK(desktop.says("Go on measuring"));
 }
 
 TEST_CASE(

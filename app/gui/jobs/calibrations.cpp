@@ -55,6 +55,7 @@ void Calibrations::read_this_machine() {
   try {
     if (auto calibration = runtime::cached_this_machine())
       here_ = std::make_shared<const sim::Calibration>(std::move(*calibration));
+    is_begun_ = runtime::this_machine_is_begun();
   } catch (const std::exception& error) {
     say_(error.what());
   }

@@ -32,8 +32,10 @@ class Calibrations {
   void keep(const sim::Refit& refit);
   void forget_refit(const std::string& hardware);
 
-  // Measures this machine, in a process of its own.
+  // Measures this machine, in a process of its own. What was timed when it is stopped is kept for the next.
   void measure() { measuring_.ask(++measurements_); }
+  void stop() { measuring_.cancel(); }
+  bool is_begun() const { return is_begun_; }  // and was stopped
   const StudyProgress& progress() const { return measuring_.progress(); }
   // Once a frame, `now` seconds into the program's life. True when what is kept of this machine has changed:
   // it is known by that from now on.
@@ -49,6 +51,7 @@ class Calibrations {
   std::filesystem::file_time_type folder_at_ = {};  // of the folder's own, when its files were looked at
   double look_at_ = 0;                              // when they are, at the latest: seconds
   std::shared_ptr<const sim::Calibration> here_;
+  bool is_begun_ = false;
   // As they were asked for; null where there is none.
   std::vector<std::pair<sim::Hardware, std::shared_ptr<const sim::Calibration>>> known_;
   std::map<std::string, std::shared_ptr<const sim::Refit>> refits_;

@@ -2,6 +2,7 @@
 // blocks the thread that draws. A page of a browser has no processes: there the same program runs in a worker
 // of the page's.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,8 +31,11 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Asks it to end (SIGTERM), and ends it (SIGKILL) if it has not after the time of grace. Returns at once.
-  void cancel();
+  // Who presses Stop sees the end within half a second: a program in a long operation is killed. What it said
+  // until then stays; rows that a generation tells at its end are lost with it.
+  static constexpr std::chrono::milliseconds kGrace{400};
+  // Asks it to end (SIGTERM), and ends it (SIGKILL) if it has not after that time. Returns at once.
+  void cancel(std::chrono::milliseconds grace = kGrace);
   bool ended() const;
 
  private:
@@ -40,8 +44,8 @@ class ChildProcess {
 };
 
 // Waits for the end, on a thread that may: a study's; in a browser the command runs on the page's own, which
-// stands still until then. Where it is no longer wanted the program is killed, and
-// nothing is thrown; one that fails is a std::runtime_error with its message.
+// stands still until then. Where it is no longer wanted the program is asked to end, with some seconds to
+// keep what it has, and nothing is thrown; one that fails is a std::runtime_error with its message.
 void run_to_end(std::vector<std::string> command, ChildProcess::OnLine on_line,
                 const std::function<bool()>& stopped);
 

@@ -171,13 +171,16 @@ void draw_head(const Context& context) {
   }
   ImGui::SameLine(0, look.px(8));
   if (context.measuring.running) {
+    if (primary_button(look, "Stop", look.color().bad)) state.calibrations.stop();
+    ImGui::SameLine(0, look.px(8));
     ImGui::AlignTextToFramePadding();
     return text_fitted(look, TextRole::body, look.color().measured,
                        "measuring, " + progress_text(context.measuring), ImGui::GetContentRegionAvail().x);
   }
-  if (primary_button(look, state.calibrations.this_machine() ? "Measure again" : "Measure this machine",
-                     look.color().measured))
-    context.invoke("run.calibrate");
+  const char* const label = state.calibrations.is_begun()       ? "Go on measuring"
+                            : state.calibrations.this_machine() ? "Measure again"
+                                                                : "Measure this machine";
+  if (primary_button(look, label, look.color().measured)) context.invoke("run.calibrate");
 }
 
 void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {

@@ -64,7 +64,7 @@ ChildProcess::~ChildProcess() {
   children().erase(state_->number);
 }
 
-void ChildProcess::cancel() {
+void ChildProcess::cancel(std::chrono::milliseconds) {
   constexpr int kInterrupted = 130;
   state_->cancelled = true;
   page_end_worker(state_->number);

@@ -23,9 +23,7 @@ namespace app::gui {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// Who presses Stop sees the end within half a second: a program in a long operation is killed. What it said
-// until then stays; rows that a generation tells at its end are lost with it.
-constexpr auto kGrace = std::chrono::milliseconds(400);
+constexpr auto kGraceToKeep = std::chrono::seconds(3);
 constexpr int kPollMilliseconds = 50;
 
 struct Pipe {
@@ -115,6 +113,7 @@ struct ChildProcess::State {
   OnPause on_pause;
   OnEnd on_end;
   std::atomic<bool> ended = false, kill_now = false;
+  std::atomic<std::chrono::milliseconds> grace = kGrace;
   std::jthread thread;
 
   void read_until_end(const std::stop_token& stop);
@@ -134,7 +133,8 @@ ChildProcess::~ChildProcess() {
   state_->kill_now = true;
 }
 
-void ChildProcess::cancel() {
+void ChildProcess::cancel(std::chrono::milliseconds grace) {
+  state_->grace = grace;
   state_->thread.request_stop();
 }
 
@@ -184,7 +184,7 @@ void ChildProcess::State::read_until_end(const std::stop_token& stop) {
       cancelled_at = Clock::now();
       ::kill(-child, SIGTERM);
     }
-    if (cancelled && !killed && (kill_now || Clock::now() - cancelled_at > kGrace)) {
+    if (cancelled && !killed && (kill_now || Clock::now() - cancelled_at > grace.load())) {
       killed = true;
       ::kill(-child, SIGKILL);
     }
@@ -213,11 +213,15 @@ void run_to_end(std::vector<std::string> command, ChildProcess::OnLine on_line,
                 const std::function<bool()>& stopped) {
   std::promise<std::string> ended;
   std::future<std::string> message = ended.get_future();
-  const ChildProcess child(
+  ChildProcess child(
       std::move(command), std::move(on_line), [] {},
       [&](const ChildEnd& end) { ended.set_value(end.message); });
   while (message.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
-    if (stopped()) return;
+    if (stopped()) {
+      child.cancel(kGraceToKeep);
+      message.wait();
+      return;
+    }
   if (const std::string words = message.get(); !words.empty()) throw std::runtime_error(words);
 }
 
