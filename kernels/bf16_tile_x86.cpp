@@ -131,15 +131,16 @@ template <std::int64_t width>
 KERNELS_BF16 void interleave(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length,
                              std::int64_t pairs) {
   constexpr std::int64_t kLanes = std::min<std::int64_t>(16, width);
-  for (std::int64_t j = 0; j < width; j += kLanes) {
-    const auto there = static_cast<__mmask16>(mask_of(std::min(kLanes, count - j)));
-    const Bf16Source columns{from.data + j, from.stride};
-    for (std::int64_t p = 0; p < pairs; ++p) {
-      const bf16* const ahead = columns.data + (2 * p + kRowsAhead) * from.stride;
-      ask_for(ahead);
-      ask_for(ahead + from.stride);
-      store_words<kLanes>(to + p * width + j, pairs_of_columns(columns, 2 * p, length, there));
-    }
+  __mmask16 there[width / kLanes];
+  for (std::int64_t j = 0; j < width; j += kLanes)
+    there[j / kLanes] = static_cast<__mmask16>(mask_of(std::min(kLanes, count - j)));
+  for (std::int64_t p = 0; p < pairs; ++p) {
+    ask_for(from.data + (2 * p + kRowsAhead) * from.stride);
+    ask_for(from.data + (2 * p + 1 + kRowsAhead) * from.stride);
+#pragma GCC unroll 2
+    for (std::int64_t j = 0; j < width; j += kLanes)
+      store_words<kLanes>(to + p * width + j,
+                          pairs_of_columns({from.data + j, from.stride}, 2 * p, length, there[j / kLanes]));
   }
 }
 

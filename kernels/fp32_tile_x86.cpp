@@ -32,7 +32,7 @@ KERNELS_AVX512 void copy(PackedWord* to, Source<float> from, std::int64_t count,
   constexpr std::int64_t kLanes = std::min<std::int64_t>(16, width);
   const std::int64_t copied = std::clamp<std::int64_t>(length, 0, 2 * pairs);
   for (std::int64_t j = 0; j < width; j += kLanes) {
-    const auto there = static_cast<__mmask16>(mask_of(std::clamp<std::int64_t>(count - j, 0, kLanes)));
+    const auto there = static_cast<__mmask16>(mask_of(std::min(kLanes, count - j)));
     const float* row = from.data + j;
     PackedWord* line = to + j;
     for (std::int64_t k = 0; k < copied; ++k, row += from.stride, line += width) {

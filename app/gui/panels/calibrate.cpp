@@ -154,6 +154,11 @@ void draw_refit(const Context& context) {
   text_wrapped(look, TextRole::caption, is_new ? c.text : c.measured, refit_sentence(*refit));
 }
 
+const char* measure_label(const Calibrations& calibrations) {
+  if (calibrations.is_begun()) return "Go on measuring";
+  return calibrations.this_machine() ? "Measure again" : "Measure this machine";
+}
+
 void draw_head(const Context& context) {
   const Look& look = context.look;
   CalibrateState& state = context.state;
@@ -177,10 +182,8 @@ void draw_head(const Context& context) {
     return text_fitted(look, TextRole::body, look.color().measured,
                        "measuring, " + progress_text(context.measuring), ImGui::GetContentRegionAvail().x);
   }
-  const char* const label = state.calibrations.is_begun()       ? "Go on measuring"
-                            : state.calibrations.this_machine() ? "Measure again"
-                                                                : "Measure this machine";
-  if (primary_button(look, label, look.color().measured)) context.invoke("run.calibrate");
+  if (primary_button(look, measure_label(state.calibrations), look.color().measured))
+    context.invoke("run.calibrate");
 }
 
 void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {
@@ -432,7 +435,7 @@ void draw(const Context& context) {
   if (here && !state.calibrations.this_machine() && !context.measuring.running)
     return draw_empty_state(context, "Not measured yet",
                             "Peaks, bandwidth and every kernel of this machine are timed in about a minute.",
-                            "Measure this machine", "run.calibrate");
+                            measure_label(state.calibrations), "run.calibrate");
   state.fits.follow({shown, here ? state.calibrations.of_this_machine() : nullptr});
   if (draw_missing_result(context, state.fits, "The measurements cannot be read")) return;
   const FitsView& view = *state.fits.result();
