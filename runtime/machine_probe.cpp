@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/threads.h"
@@ -26,10 +27,11 @@ double arithmetic(const Pace& pace) {
   return pace.arithmetic;
 }
 
-// A part of the pace by what a step took, of all stretches but those where it is least and greatest.
-std::vector<double> per_second(const std::vector<Stretch>& stretches, const auto& part) {
+// A part of the pace by how long a step took beside its prediction, of all stretches but those where it is
+// least and greatest.
+std::vector<double> beside_times(const std::vector<Stretch>& stretches, const auto& part) {
   std::vector<double> all;
-  for (const Stretch& stretch : stretches) all.push_back(part(stretch.pace) / stretch.seconds);
+  for (const Stretch& stretch : stretches) all.push_back(part(stretch.pace) / stretch.times);
   std::ranges::sort(all);
   if (all.size() > 2) all = {all.begin() + 1, all.end() - 1};
   return all;
@@ -76,34 +78,48 @@ std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibrat
   return times_as_long(median(looks), *then);
 }
 
+std::optional<double> times_as_predicted(const sim::Event& event, const sim::Report& predicted) {
+  sim::Seconds took, expected;
+  if (const auto* const step = std::get_if<sim::StepResult>(&event)) {
+    took = step->duration;
+    expected = predicted.step_time;
+  } else if (const auto* const token = std::get_if<sim::TokenResult>(&event);
+             token && token->index > 0 && token->index < std::ssize(predicted.tokens)) {
+    took = token->duration;
+    expected = predicted.tokens[static_cast<std::size_t>(token->index)].duration;
+  }
+  if (!(expected.value > 0)) return std::nullopt;
+  return took / expected;
+}
+
 void Stretches::begin() {
-  took_.clear();
+  times_.clear();
   all_.clear();
 }
 
-void Stretches::ended(sim::Seconds took) {
-  if (last_) took_.push_back(took.value);
+void Stretches::ended(double times_as_predicted) {
+  if (last_) times_.push_back(times_as_predicted);
 }
 
 void Stretches::looked(const Pace& now) {
-  if (!took_.empty()) all_.push_back({sim::quantile(std::exchange(took_, {}), 0.5), between(*last_, now)});
+  if (!times_.empty()) all_.push_back({sim::quantile(std::exchange(times_, {}), 0.5), between(*last_, now)});
   last_ = now;
 }
 
 Pace pace_of_run(const std::vector<Stretch>& stretches) {
-  std::vector<double> seconds;
-  for (const Stretch& stretch : stretches) seconds.push_back(stretch.seconds);
-  const double middle = sim::quantile(std::move(seconds), 0.5);
-  Pace pace{.arithmetic = middle * mean_of(per_second(stretches, arithmetic))};
+  std::vector<double> times;
+  for (const Stretch& stretch : stretches) times.push_back(stretch.times);
+  const double middle = sim::quantile(std::move(times), 0.5);
+  Pace pace{.arithmetic = middle * mean_of(beside_times(stretches, arithmetic))};
   for (std::size_t i = 0; i < kStreams; ++i)
-    pace.streams[i] = middle * mean_of(per_second(stretches, [&](const Pace& p) { return p.streams[i]; }));
+    pace.streams[i] = middle * mean_of(beside_times(stretches, [&](const Pace& p) { return p.streams[i]; }));
   return pace;
 }
 
 double error_of_run(const std::vector<Stretch>& stretches, const std::vector<Pace>& around) {
   constexpr std::size_t kFewest = 8;
   if (stretches.size() >= kFewest)
-    return greatest_error([&](const auto& part) { return error_of_mean(per_second(stretches, part)); });
+    return greatest_error([&](const auto& part) { return error_of_mean(beside_times(stretches, part)); });
   const double least = sim::Slowdown{}.error;
   if (around.size() < 2) return least;
   return std::max(least, greatest_error([&](const auto& part) {
@@ -140,9 +156,9 @@ void MachineProbe::begin() {
   if (around_.size() > kLooks) around_.erase(around_.begin(), around_.end() - kLooks);
 }
 
-void MachineProbe::ended(sim::Seconds took) {
+void MachineProbe::ended(double times_as_predicted) {
   if (!machine_) return;
-  stretches_.ended(took);
+  stretches_.ended(times_as_predicted);
   if (Clock::now() - last_ >= kBetweenLooks) looked(machine_->look(&Timing::mean));
 }
 

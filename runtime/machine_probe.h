@@ -8,6 +8,8 @@
 
 #include "runtime/machine_pace.h"
 #include "sim/cost/calibration.h"
+#include "sim/report/events.h"
+#include "sim/report/report.h"
 
 namespace runtime {
 
@@ -15,10 +17,15 @@ namespace runtime {
 // operations.
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
 
-// A part of a run between two looks: what one of its steps or tokens took in the median, and the machine's
-// pace.
+// How many times as long as predicted a step, or a token behind the first, took: without a KV cache each
+// token takes longer than the one before, on the same machine. Empty for other events, and for what is not
+// predicted.
+std::optional<double> times_as_predicted(const sim::Event& event, const sim::Report& predicted);
+
+// A part of a run between two looks: how many times as long as predicted its steps or tokens took, in the
+// median, and the machine's pace.
 struct Stretch {
-  double seconds = 0;
+  double times = 0;
   Pace pace;
 };
 
@@ -26,20 +33,20 @@ struct Stretch {
 class Stretches {
  public:
   void begin();  // anew, after the last look
-  void ended(sim::Seconds took);
+  void ended(double times_as_predicted);
   void looked(const Pace& now);
   const std::vector<Stretch>& all() const { return all_; }
 
  private:
   std::optional<Pace> last_;
-  std::vector<double> took_;  // since the last look
+  std::vector<double> times_;  // since the last look
   std::vector<Stretch> all_;
 };
 
 // The pace that belongs to a run's median step. Where a machine changes between two speeds within seconds, a
 // run has steps of both, and the median of all looks may be of the other one. So each stretch says how pace
 // and time go together, and the mean over stretches, but for the least and the greatest, is scaled to the
-// median of their seconds. At least one stretch.
+// median of their times. At least one stretch.
 Pace pace_of_run(const std::vector<Stretch>& stretches);
 // sim::Slowdown::error of that, from how far apart the stretches are: of their mean, by the normal
 // distribution. Fewer than eight say little: then it is from the deciles of the looks around the run, as if
@@ -57,9 +64,9 @@ class MachineProbe {
 
   sim::Slowdown look();  // for half a second, before and after a run: what these looks found
   void begin();          // a run, which the last look() was before
-  // A step or token that took so long has ended. Looks once, at most every tenth of a second; the run waits
-  // meanwhile.
-  void ended(sim::Seconds took);
+  // A step or token has ended that took so many times as long as predicted. Looks once, at most every tenth
+  // of a second; the run waits meanwhile.
+  void ended(double times_as_predicted);
   // Of the run that the last look() was after, by pace_of_run(); of one that told of no step, the median
   // around it.
   sim::Slowdown of_run() const;

@@ -13,7 +13,6 @@
 #include "runtime/machine_probe.h"
 #include "runtime/run.h"
 #include "runtime/short_run.h"
-#include "runtime/watched_run.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
 #include "sim/quantile.h"
@@ -68,11 +67,6 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     // A GPU's pace is not looked at: it is its own, and its power cap holds it back in the calibration, too.
     const bool on_cpu = like.device.kind == DeviceChoice::Kind::cpu;
     MachineProbe probe(on_cpu ? calibration : sim::Calibration{});
-    // Of several ranks the first alone hears of steps, and the others compute meanwhile.
-    const EventSink probing = among ? sink : EventSink([&](const sim::Event& event) {
-      if (sink) sink(event);
-      if (const std::optional<sim::Seconds> took = step_of(event)) probe.ended(*took);
-    });
     sim::Slowdown before = of_first(probe.look(), among);
     for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin &&
                       !Communicator::any_of(among, stop.stop_requested());
@@ -84,6 +78,11 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       as.steps = repetitions_for(seconds, one.predicted, kFewestSteps);
       as.generations = repetitions_for(seconds, one.predicted, kFewestGenerations);
       as.slowdown = now.slowdown;
+      // Of several ranks the first alone hears of steps, and the others compute meanwhile.
+      const EventSink probing = among ? sink : EventSink([&](const sim::Event& event) {
+        if (sink) sink(event);
+        if (const std::optional<double> times = times_as_predicted(event, one.predicted)) probe.ended(*times);
+      });
       probe.begin();
       one.measured = short_run(scenario, as, probing, stop);
       const sim::Slowdown after = of_first(probe.look(), among);

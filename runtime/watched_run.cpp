@@ -15,16 +15,9 @@ namespace {
 // The run waits while the machine is looked at.
 constexpr double kMostOfTheTime = 0.02;
 // A shorter run is over before the machine has changed, or before a look would be worth its time.
-constexpr std::chrono::seconds kLongEnough{3};
+constexpr std::chrono::seconds kLongEnough{1};
 
 }  // namespace
-
-std::optional<sim::Seconds> step_of(const sim::Event& event) {
-  if (const auto* const step = std::get_if<sim::StepResult>(&event)) return step->duration;
-  const auto* const token = std::get_if<sim::TokenResult>(&event);
-  if (token && token->index > 0) return token->duration;
-  return std::nullopt;
-}
 
 std::string meanwhile_sentence(const sim::Slowdown& before, const sim::Slowdown& meanwhile) {
   if (is_steady({.arithmetic = meanwhile.arithmetic / before.arithmetic,
@@ -38,9 +31,11 @@ std::string meanwhile_sentence(const sim::Slowdown& before, const sim::Slowdown&
   return text.data();
 }
 
-WatchedRun::WatchedRun(const sim::Calibration& calibration, const sim::Slowdown& before, EventSink sink)
+WatchedRun::WatchedRun(const sim::Calibration& calibration, const sim::Slowdown& before,
+                       sim::Report predicted, EventSink sink)
     : calibration_(calibration),
       before_(before),
+      predicted_(std::move(predicted)),
       sink_(std::move(sink)),
       calibrated_(calibrated_pace(calibration)) {
   if (!calibrated_) return;
@@ -90,9 +85,9 @@ void WatchedRun::hear(const sim::Event& event) {
   } else if (sink_) {
     sink_(event);
   }
-  const std::optional<sim::Seconds> took = step_of(event);
-  if (!machine_ || !took) return;
-  stretches_.ended(*took);
+  const std::optional<double> times = times_as_predicted(event, predicted_);
+  if (!machine_ || !times) return;
+  stretches_.ended(*times);
   if (Clock::now() >= next_look_) look();
 }
 

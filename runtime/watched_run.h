@@ -11,18 +11,20 @@
 #include "runtime/machine_probe.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
+#include "sim/report/report.h"
 
 namespace runtime {
 
 class WatchedRun {
  public:
-  // `before`: what a probe of this machine found just now, as the run is predicted. The run has as many
-  // threads as kernels have now.
-  WatchedRun(const sim::Calibration& calibration, const sim::Slowdown& before, EventSink sink);
+  // `before`: what a probe of this machine found just now, as the run is predicted; `predicted`: how long its
+  // steps or tokens take beside each other, at any pace. The run has as many threads as kernels have now.
+  WatchedRun(const sim::Calibration& calibration, const sim::Slowdown& before, sim::Report predicted,
+             EventSink sink);
 
   // For train() or generate(): passes events on. Between steps or tokens it looks at arithmetic, for at most
-  // a fiftieth of the run's time and in little memory; at the end of a run of some seconds at memory, too,
-  // for half a second. The end that is passed on says how fast the machine was meanwhile.
+  // a fiftieth of the run's time and in little memory; at the end of a run of more than a second at
+  // memory, too, for half a second. The end that is passed on says how fast the machine was meanwhile.
   EventSink sink();
 
   // Empty where nothing more is known than before the run: it was short, interrupted, or the calibration
@@ -37,6 +39,7 @@ class WatchedRun {
 
   const sim::Calibration& calibration_;
   sim::Slowdown before_;
+  sim::Report predicted_;
   EventSink sink_;
   std::optional<Pace> calibrated_;
   std::unique_ptr<Device> device_;
@@ -45,9 +48,6 @@ class WatchedRun {
   Clock::time_point begin_ = Clock::now(), next_look_ = begin_;
   std::optional<sim::Slowdown> meanwhile_;
 };
-
-// What a step, or a token behind the first, took; empty for other events.
-std::optional<sim::Seconds> step_of(const sim::Event& event);
 
 // "while it ran, arithmetic took 1.02 times as long as when this machine was calibrated, memory 1.10"; empty
 // where that is the pace before it, but for noise.

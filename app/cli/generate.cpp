@@ -19,6 +19,7 @@
 #include "app/cli/report_output.h"
 #include "app/cli/scenario_flags.h"
 #include "runtime/error.h"
+#include "sim/cost/predict.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 
@@ -202,7 +203,9 @@ ExitCode generate(const GenerateFlags& flags) {
     if (prints_text) printer.print(event);
   };
   std::optional<runtime::WatchedRun> watched;
-  if (on_cpu) watched.emplace(*resolved.calibration, settings.slowdown, sink);
+  if (on_cpu)
+    watched.emplace(*resolved.calibration, settings.slowdown,
+                    sim::predict(resolved.scenario, &*resolved.calibration), sink);
   runtime::Generation generation;
   if (job.size > 1) {
     const ExitCode code = among_ranks(job, settings.device, [&](runtime::Communicator& communicator) {

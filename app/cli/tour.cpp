@@ -47,7 +47,7 @@ constexpr const char* kPretrainedModel = "smollm2-135m-instruct";
 constexpr const char* kPretrainedPrompt =
     "A matrix product reads its operands from memory and multiplies them. On a roofline plot, the ridge "
     "point is";
-constexpr std::int64_t kGeneratedTokens = 64;
+constexpr std::int64_t kGeneratedTokens = 128;  // a second or two: long enough to be watched
 
 class Tour {
  public:
@@ -150,15 +150,13 @@ class Tour {
     sim::Report measured;
     {
       EventOutput events(recorded("train.events.ndjson"));
-      runtime::WatchedRun watched(calibration_, settings.slowdown, events.sink());
+      runtime::WatchedRun watched(calibration_, settings.slowdown, predicted, events.sink());
       measured = runtime::train(scenario, source, settings, watched.sink(), interrupt_.stop());
       take_pace(watched, measured, calibration_, events.progress());
     }
-    if (!(calibration_.slowdown == settings.slowdown)) {
-      predicted = sim::predict(scenario, &calibration_);
+    if (predict_again(scenario, settings.slowdown, predicted))
       fmt::print("Predicted for the machine as it was meanwhile: {} a step.\n",
                  sim::format(sim::step_time(predicted)));
-    }
     if (!measured.steps.empty())
       fmt::print("The loss fell from {:.2f} to {:.2f} nats a byte; guessing among 256 costs 5.55.\n",
                  measured.steps.front().loss, measured.steps.back().loss);
@@ -166,12 +164,21 @@ class Tour {
     if (!interrupt_.arrived()) sample_trained(settings.checkpoint, source);
   }
 
+  // Where a run that was predicted for `before` found the machine at another pace. Says whether it did.
+  bool predict_again(const sim::Scenario& scenario, const sim::Slowdown& before,
+                     sim::Report& predicted) const {
+    if (calibration_.slowdown == before) return false;
+    predicted = sim::predict(scenario, &calibration_);
+    return true;
+  }
+
   // What those seconds taught it.
   void sample_trained(const std::string& checkpoint, const runtime::ModelSource& trained) {
     runtime::ModelSource source = runtime::open_model(checkpoint);
     source.tokenizer = trained.tokenizer;
     fmt::print("\nWhat it now writes:\n\n");
-    run_generation(source, kTrainedPrompt, kSampledTokens, kSampleTemperature, {});
+    const Writing writing = continuing(kTrainedPrompt, kSampledTokens, kSampleTemperature, source);
+    write(writing, source, [](const sim::Event& event) { print_token(event); });
   }
 
   void generate() {
@@ -189,49 +196,70 @@ class Tour {
     }
     const runtime::ModelSource source = runtime::open_model(kPretrainedModel);
     probe_machine();
-    sim::Report predicted;
-    const sim::Report measured = run_generation(source, kPretrainedPrompt, kGeneratedTokens, 0,
-                                                recorded("generate.events.ndjson"), &predicted);
+    const Writing writing = continuing(kPretrainedPrompt, kGeneratedTokens, 0, source);
+    sim::Report predicted = sim::predict(writing.scenario, &calibration_);
+    const auto tell = [&](const char* when) {
+      fmt::print("{}: the first token after {}, {} tokens/s, {} of memory.\n", when,
+                 sim::format(sim::ttft(predicted).value_or(sim::Seconds{})),
+                 sim::format_short(sim::tokens_per_second(predicted)),
+                 sim::format(sim::peak_memory(predicted)));
+    };
+    tell("Predicted");
+    fmt::print("\n");
+    sim::Report measured;
+    {
+      EventOutput events(recorded("generate.events.ndjson"));
+      runtime::WatchedRun watched(calibration_, writing.settings.slowdown, predicted,
+                                  [&](const sim::Event& event) {
+                                    events.write(event);
+                                    print_token(event);
+                                  });
+      measured = write(writing, source, watched.sink());
+      take_pace(watched, measured, calibration_, events.progress());
+    }
+    if (predict_again(writing.scenario, writing.settings.slowdown, predicted)) {
+      fmt::print("\n");
+      tell("Predicted for the machine as it was meanwhile");
+    }
     keep("generate", predicted, measured);
   }
 
-  // Prints the prompt and what follows as it comes. The prediction is made and told first, if it is asked
-  // for.
-  sim::Report run_generation(const runtime::ModelSource& source, const std::string& prompt,
-                             std::int64_t tokens, float temperature, const EventFlags& flags,
-                             sim::Report* predicted = nullptr) {
+  // A prompt, and what is asked of the model that continues it.
+  struct Writing {
+    std::string prompt;
+    sim::Scenario scenario;
     runtime::GenerateSettings settings;
+  };
+
+  Writing continuing(const std::string& prompt, std::int64_t tokens, float temperature,
+                     const runtime::ModelSource& source) const {
+    Writing writing{prompt, scenario_of(source.model, sim::Task::generate), {}};
+    runtime::GenerateSettings& settings = writing.settings;
     settings.prompt = source.tokenizer->encode(prompt, true);
     settings.temperature = temperature;
     settings.seed = options_.seed;
     settings.device.threads = options_.threads;
     settings.slowdown = calibration_.slowdown;
     settings.ignore_eos = true;  // as many tokens as were predicted
-    sim::Scenario scenario = scenario_of(source.model, sim::Task::generate);
-    scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());
-    scenario.workload.max_new_tokens = tokens;
-    if (predicted != nullptr) {
-      *predicted = sim::predict(scenario, &calibration_);
-      fmt::print("Predicted: the first token after {}, {} tokens/s, {} of memory.\n\n",
-                 sim::format(sim::ttft(*predicted).value_or(sim::Seconds{})),
-                 sim::format_short(sim::tokens_per_second(*predicted)),
-                 sim::format(sim::peak_memory(*predicted)));
-    }
-    fmt::print("  {}", prompt);
+    writing.scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());
+    writing.scenario.workload.max_new_tokens = tokens;
+    return writing;
+  }
+
+  // Prints the prompt; `sink` hears what follows as it comes.
+  sim::Report write(const Writing& writing, const runtime::ModelSource& source,
+                    const runtime::EventSink& sink) {
+    fmt::print("  {}", writing.prompt);
     std::fflush(stdout);
-    std::unique_ptr<EventOutput> record;
-    if (!flags.record.empty()) record = std::make_unique<EventOutput>(flags);
-    const runtime::Generation generation = runtime::generate(
-        scenario, source, settings,
-        [&](const sim::Event& event) {
-          if (record) record->write(event);
-          if (const auto* token = std::get_if<sim::TokenResult>(&event)) {
-            print_generated(token->text);
-          }
-        },
-        interrupt_.stop());
+    sim::Report measured =
+        runtime::generate(writing.scenario, source, writing.settings, sink, interrupt_.stop()).report;
     fmt::print("\n");
-    return generation.report;
+    std::fflush(stdout);
+    return measured;
+  }
+
+  static void print_token(const sim::Event& event) {
+    if (const auto* token = std::get_if<sim::TokenResult>(&event)) print_generated(token->text);
   }
 
   // Files of one run, and its table.

@@ -167,7 +167,8 @@ ExitCode train(const TrainFlags& flags) {
   if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu) {
     settings.slowdown = resolved.calibration->slowdown =
         note_slowdown(*resolved.calibration, events.progress());
-    watched.emplace(*resolved.calibration, settings.slowdown, events.sink());
+    watched.emplace(*resolved.calibration, settings.slowdown,
+                    sim::predict(resolved.scenario, &*resolved.calibration), events.sink());
   }
   sim::Report report;
   if (job.size > 1) {

@@ -469,7 +469,7 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   CHECK(probe.of_run() == sim::Slowdown{});  // it has not looked yet
   CHECK(probe.look().arithmetic < 0.5);
   probe.begin();
-  probe.ended({0.001});
+  probe.ended(1);
   CHECK(probe.of_run().arithmetic < 0.5);
   CHECK(probe.of_run().memory < 0.5);
 }
@@ -482,17 +482,46 @@ TEST_CASE("A run's pace is that of the steps that it is judged by, where a machi
     CHECK(pace.arithmetic == Approx(0.01 * speed));
     CHECK(pace.streams[1] == Approx(0.003 * speed));
   };
-  // Steps take 70 ms and 100 ms: most are slow, and so is the median one; with more fast ones it is fast.
-  std::vector<runtime::Stretch> stretches(5, {0.1, at(1)});
-  stretches.insert(stretches.end(), 4, {0.07, at(0.7)});
+  // Steps take as long as predicted, or 0.7 of that: most are slow, and so is the median one; with more fast
+  // ones it is fast.
+  std::vector<runtime::Stretch> stretches(5, {1, at(1)});
+  stretches.insert(stretches.end(), 4, {0.7, at(0.7)});
   near(runtime::pace_of_run(stretches), 1);
-  stretches.insert(stretches.end(), 4, {0.07, at(0.7)});
+  stretches.insert(stretches.end(), 4, {0.7, at(0.7)});
   near(runtime::pace_of_run(stretches), 0.7);
   // One step that was interrupted moves nothing, nor does one look, and one stretch is enough.
-  stretches.push_back({0.5, at(0.7)});
-  stretches.push_back({0.07, at(5)});
+  stretches.push_back({5, at(0.7)});
+  stretches.push_back({0.7, at(5)});
   near(runtime::pace_of_run(stretches), 0.7);
-  near(runtime::pace_of_run({{0.1, at(1)}}), 1);
+  near(runtime::pace_of_run({{1, at(1)}}), 1);
+}
+
+TEST_CASE("Tokens that take ever longer, as predicted, say nothing of the machine's pace") {
+  const auto token = [](std::int64_t index, double seconds) {
+    sim::TokenResult result;
+    result.index = index;
+    result.duration = {seconds};
+    return result;
+  };
+  sim::Report predicted;
+  for (int i = 0; i < 30; ++i) predicted.tokens.push_back(token(i, 0.001 * (i + 1)));
+  runtime::Stretches stretches;
+  const runtime::Pace pace{.arithmetic = 0.01, .streams = {0.002, 0.003}};
+  stretches.looked(pace);
+  for (int i = 1; i < 30; ++i) {
+    const auto times = runtime::times_as_predicted(token(i, 0.002 * (i + 1)), predicted);
+    REQUIRE(times);
+    stretches.ended(*times);
+    stretches.looked(pace);
+  }
+  CHECK(stretches.all().size() == 29);
+  CHECK(runtime::pace_of_run(stretches.all()).arithmetic == Approx(0.01));
+  CHECK(runtime::pace_of_run(stretches.all()).streams[1] == Approx(0.003));
+  // The first token is the prompt's, and what was not predicted has nothing beside it.
+  CHECK_FALSE(runtime::times_as_predicted(token(0, 1), predicted));
+  CHECK_FALSE(runtime::times_as_predicted(token(30, 1), predicted));
+  CHECK_FALSE(runtime::times_as_predicted(sim::StepResult{1, 1, 1, sim::Seconds{1}, 64}, predicted));
+  CHECK_FALSE(runtime::times_as_predicted(sim::Row{}, predicted));
 }
 
 TEST_CASE("How sure a run's pace is follows from how far apart its stretches are") {
@@ -523,7 +552,7 @@ TEST_CASE("How sure a run's pace is follows from how far apart its stretches are
   for (runtime::Stretch& stretch : stretches) stretch = {stretch.pace.arithmetic * 10, stretch.pace};
   CHECK(runtime::error_of_run(stretches, looks(0.3)) ==
         Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4).epsilon(0.05));
-  for (runtime::Stretch& stretch : stretches) stretch.pace.streams = {stretch.seconds, 2 * stretch.seconds};
+  for (runtime::Stretch& stretch : stretches) stretch.pace.streams = {stretch.times, 2 * stretch.times};
   CHECK(runtime::error_of_run(stretches, looks(0.3)) == Approx(0).margin(1e-12));
 }
 

@@ -39,6 +39,13 @@ void run_for(std::chrono::milliseconds all, const runtime::EventSink& sink) {
   sink(last);
 }
 
+// As run_for() takes.
+sim::Report predicted_steps() {
+  sim::Report predicted;
+  predicted.step_time = {0.02};
+  return predicted;
+}
+
 struct Heard {
   std::vector<sim::Event> events;
   runtime::EventSink sink() {
@@ -49,12 +56,12 @@ struct Heard {
 
 }  // namespace
 
-TEST_CASE("A run of some seconds ends with how fast the machine was meanwhile, a short one as it is") {
+TEST_CASE("A run of more than a second ends with how fast the machine was meanwhile, a short one as it is") {
   const sim::Calibration known = calibration_of_a_slower_machine();
   const sim::Slowdown before{3, 3};
   Heard heard;
-  runtime::WatchedRun watched(known, before, heard.sink());
-  run_for(std::chrono::milliseconds(3200), watched.sink());
+  runtime::WatchedRun watched(known, before, predicted_steps(), heard.sink());
+  run_for(std::chrono::milliseconds(1600), watched.sink());
   REQUIRE(watched.meanwhile());
   CHECK(heard.end().slowdown == watched.meanwhile());
   // Of arithmetic by looks while it ran, a tenth; of memory between what was known before and the end's look.
@@ -64,7 +71,7 @@ TEST_CASE("A run of some seconds ends with how fast the machine was meanwhile, a
   CHECK(heard.end().step_time == sim::Seconds{0.02});
 
   Heard short_one;
-  runtime::WatchedRun briefly(known, before, short_one.sink());
+  runtime::WatchedRun briefly(known, before, predicted_steps(), short_one.sink());
   run_for(std::chrono::milliseconds(60), briefly.sink());
   CHECK_FALSE(briefly.meanwhile());
   CHECK_FALSE(short_one.end().slowdown);
@@ -73,7 +80,7 @@ TEST_CASE("A run of some seconds ends with how fast the machine was meanwhile, a
 TEST_CASE("A run is not watched where the calibration lacks what tells a machine's pace") {
   const sim::Calibration empty;
   Heard heard;
-  runtime::WatchedRun watched(empty, {}, heard.sink());
+  runtime::WatchedRun watched(empty, {}, predicted_steps(), heard.sink());
   run_for(std::chrono::milliseconds(60), watched.sink());
   CHECK_FALSE(watched.meanwhile());
   CHECK(heard.events.size() >= 3);
