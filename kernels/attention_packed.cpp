@@ -86,11 +86,7 @@ class TileProducts {
     pack_panels<T>(kernels_, kernels_.second, kernels_.columns, to, along_columns(rows), 0, D_, 0, count,
                    pairs_of_side());
   }
-  // A tile (keys, queries): its keys, or its queries, are the rows of the result.
-  void pack_keys(PackedWord* to, const T* tile, std::int64_t keys, std::int64_t queries) const {
-    pack_panels<T>(kernels_, kernels_.first, kernels_.rows, to, {tile, kSide, false}, 0, keys, 0, queries,
-                   pairs_of_side());
-  }
+  // A tile (keys, queries), whose queries are the rows of the result.
   void pack_queries(PackedWord* to, const T* tile, std::int64_t keys, std::int64_t queries) const {
     pack_panels<T>(kernels_, kernels_.first, kernels_.rows, to, {tile, kSide, true}, 0, queries, 0, keys,
                    pairs_of_side());
@@ -125,15 +121,34 @@ class TileProducts {
   // to (queries, width()) = or += a of pack_queries() times b of pack_columns(): summed over keys.
   void of_queries(float* to, const PackedWord* a, const PackedWord* b, std::int64_t queries, bool add,
                   Diagonal diagonal) const {
-    for (std::int64_t i = 0; i < queries; i += kernels_.rows)
-      multiply(to, a, b, i, 0, whole_pairs(diagonal.keys_until(i + kernels_.rows) + 1), add);
+    for (std::int64_t i = 0; i < queries; i += kernels_.rows) {
+      const std::int64_t pairs = whole_pairs(diagonal.keys_until(i + kernels_.rows) + 1);
+      const PackedWord* const rows = a + kernels_.words * i * pairs_of_side();
+      each_panel(b, 0, [&](std::int64_t j, const PackedWord* panel) {
+        kernels_.tile(to + i * width_ + j, width_, rows, panel, pairs, add);
+      });
+    }
   }
-  // to (keys, width()) += a of pack_keys() times b of pack_columns(): summed over queries.
-  void of_keys(float* to, const PackedWord* a, const PackedWord* b, std::int64_t keys,
-               Diagonal diagonal) const {
+  // to (keys, width()) += a tile (keys, queries) times b of pack_columns(): summed over queries. `packed`
+  // holds the tile where its rows cannot be multiplied where they lie.
+  void of_keys(float* to, const T* tile, PackedWord* packed, const PackedWord* b, std::int64_t keys,
+               std::int64_t queries, Diagonal diagonal) const {
+    const bool in_place = kernels_.tile_of_rows && queries == kSide;  // beyond fewer lies any number
+    if (!in_place)
+      pack_panels<T>(kernels_, kernels_.first, kernels_.rows, packed, {tile, kSide, false}, 0, keys, 0,
+                     queries, pairs_of_side());
     for (std::int64_t i = 0; i < keys; i += kernels_.rows) {
       const std::int64_t hidden = diagonal.first_query(i) / 2 / kernels_.whole_pairs * kernels_.whole_pairs;
-      multiply(to, a, b, i, std::min(hidden, pairs_of_side() - kernels_.whole_pairs), pairs_of_side(), true);
+      const std::int64_t first = std::min(hidden, pairs_of_side() - kernels_.whole_pairs);
+      const std::int64_t pairs = pairs_of_side() - first;
+      const PackedWord* const rows = packed + kernels_.words * (i * pairs_of_side() + first * kernels_.rows);
+      each_panel(b, first, [&](std::int64_t j, const PackedWord* panel) {
+        float* const sums = to + i * width_ + j;
+        if (in_place)
+          kernels_.tile_of_rows(sums, width_, {tile + i * kSide + 2 * first, kSide}, panel, pairs, true);
+        else
+          kernels_.tile(sums, width_, rows, panel, pairs, true);
+      });
     }
   }
 
@@ -142,13 +157,10 @@ class TileProducts {
   std::int64_t whole_pairs(std::int64_t count) const {
     return std::clamp(whole(count / 2, kernels_.whole_pairs), kernels_.whole_pairs, pairs_of_side());
   }
-  // A tile's rows from `row` on, of all columns of a head, summed over its pairs from `first` to `last`.
-  void multiply(float* c, const PackedWord* a, const PackedWord* b, std::int64_t row, std::int64_t first,
-                std::int64_t last, bool add) const {
-    const PackedWord* const rows = a + kernels_.words * (row * pairs_of_side() + first * kernels_.rows);
+  // Of b of pack_columns(): visit(column, panel), of pairs from `first` on.
+  void each_panel(const PackedWord* b, std::int64_t first, const auto& visit) const {
     for (std::int64_t j = 0; j < width_; j += kernels_.columns)
-      kernels_.tile(c + row * width_ + j, width_, rows,
-                    b + kernels_.words * (j * pairs_of_side() + first * kernels_.columns), last - first, add);
+      visit(j, b + kernels_.words * (j * pairs_of_side() + first * kernels_.columns));
   }
 
   const std::remove_pointer_t<decltype(product_kernels<T>())>& kernels_;
@@ -368,11 +380,10 @@ void add_gradients(const KeyHead<T>& head, const QueryRows<T>& of, const HeadMas
     mask_tile(scores, mask, of.position, j, count, rows);
     products.scores(gradients, head.values(tile), dout, count, lanes, diagonal);
     softmax_gradient_tile(scores, gradients, lse, delta, scale, count, lanes, mask.mask.cap);
-    products.pack_keys(tile_of, products.as_factor(rounded, scores, count), count, rows);
-    products.of_keys(head.dvalues(tile), tile_of, columns_of_dout, count, diagonal);
+    products.of_keys(head.dvalues(tile), products.as_factor(rounded, scores, count), tile_of, columns_of_dout,
+                     count, rows, diagonal);
     const T* const dscores = products.as_factor(rounded, gradients, count);
-    products.pack_keys(tile_of, dscores, count, rows);
-    products.of_keys(head.dkeys(tile), tile_of, columns_of_queries, count, diagonal);
+    products.of_keys(head.dkeys(tile), dscores, tile_of, columns_of_queries, count, rows, diagonal);
     products.pack_queries(tile_of, dscores, count, rows);
     products.of_queries(dqueries, tile_of, head.columns_of_keys(tile), rows, j > begin, diagonal);
   }

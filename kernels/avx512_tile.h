@@ -137,7 +137,7 @@ KERNELS_AVX512 __attribute__((always_inline)) inline void store_tile(float* c, s
 
 // Where a factor's rows are read some columns at a time, the processor asks for nothing itself: so many rows
 // before each is needed.
-inline constexpr std::int64_t kRowsAhead = 32;
+inline constexpr std::int64_t kRowsAhead = 16;
 
 }  // namespace kernels::cpu
 #endif

@@ -155,6 +155,7 @@ constexpr TileKernels<T> amx_steps() {
   return {.rows = kAmxRows,
           .columns = kAmxColumns,
           .whole_pairs = kAmxSide,
+          .pairs_across = kAmxSide,  // panels lie in parts of as many
           .words = kParts<T>,
           .most_rows = 512,
           .most_columns = 8 * kAmxColumns,
@@ -188,6 +189,7 @@ const Bf16Kernels& plain_bf16_kernels() {
   static constexpr Bf16Kernels kKernels{{.rows = kVectorRows,
                                          .columns = kVectorColumns,
                                          .whole_pairs = 1,
+                                         .pairs_across = kVectorPairsAcross,
                                          .words = 1,
                                          .most_rows = 256,
                                          .most_columns = 384,

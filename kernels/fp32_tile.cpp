@@ -57,6 +57,7 @@ const TileKernels<float>& plain_fp32_kernels() {
   static constexpr TileKernels<float> kKernels{.rows = kVectorRows,
                                                .columns = kVectorColumns,
                                                .whole_pairs = 1,
+                                               .pairs_across = kVectorPairsAcross,
                                                .words = 2,
                                                .most_rows = 256,
                                                .most_columns = 384,

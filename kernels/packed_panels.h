@@ -35,15 +35,13 @@ struct PackedFactor {
 };
 
 // Panel after panel of `width` rows or columns: `count` of the factor's from `first` on, of which `length`
-// elements from `k` on are summed. Each panel takes width * pairs * words. A transposed factor is read by
-// some of its rows at a time, across all panels: panel by panel, each row's few bytes would lie on another
-// page.
+// elements from `k` on are summed. Each panel takes width * pairs * words.
 template <class T>
 void pack_panels(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
                  std::int64_t width, PackedWord* to, PackedFactor<T> factor, std::int64_t first,
                  std::int64_t count, std::int64_t k, std::int64_t length, std::int64_t pairs) {
   const auto pack_panel = factor.transposed ? packs.from_columns : packs.from_rows;
-  const std::int64_t together = factor.transposed ? kAmxSide : pairs;  // AMX's panels lie in parts of as many
+  const std::int64_t together = factor.transposed ? kernels.pairs_across : pairs;
   for (std::int64_t p = 0; p < pairs; p += together)
     for (std::int64_t i = 0; i < count; i += width)
       pack_panel(to + kernels.words * (i * pairs + p * width), factor.from(first + i, k + 2 * p),

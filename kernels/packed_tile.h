@@ -9,6 +9,8 @@ namespace kernels::cpu {
 
 // A tile: 16 of AVX-512's 32 registers; four of AMX's eight tiles, each of 16 rows of 16 pairs or sums.
 inline constexpr std::int64_t kVectorRows = 8, kVectorColumns = 32;
+// Eight rows at a time are read from memory two to three times as fast as 32 (AMD Zen 4, 1,536 columns).
+inline constexpr std::int64_t kVectorPairsAcross = 4;
 inline constexpr std::int64_t kAmxSide = 16, kAmxRows = 2 * kAmxSide, kAmxColumns = 2 * kAmxSide;
 
 // What factors are packed as: a pair of bf16 numbers that follow each other along the summed dimension, the
@@ -37,6 +39,9 @@ template <class T>
 struct TileKernels {
   // Of a tile. Its pairs are a multiple of whole_pairs: zeros fill them up.
   std::int64_t rows, columns, whole_pairs;
+  // Of a factor whose summed elements lie in columns, so many pairs are packed at a time, across all panels:
+  // panel by panel, each row's few bytes would lie on another page.
+  std::int64_t pairs_across;
   // That a pair is packed as: one in bf16, two in fp32, three in fp32 in parts.
   std::int64_t words;
   // So many rows and columns of sums, and so many elements that are summed of those columns, lie in the

@@ -208,6 +208,10 @@ void draw_fits(const Context& context, const FitsView& view, ImVec2 size) {
     return fit.software != view.fits.front().software;
   });
   shows[0] = shows[0] && several;
+  // Where this machine's kernels were timed one by one, no band is stated for each.
+  shows[4] = shows[4] && std::ranges::any_of(view.fits, [](const sim::FittedRows& fit) {
+               return fit.inside_band.has_value();
+             });
   const auto columns = static_cast<int>(1 + std::count(shows.begin(), shows.end(), true));
   constexpr ImGuiTableFlags kFlags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
