@@ -157,7 +157,7 @@ class TileProducts {
   std::int64_t whole_pairs(std::int64_t count) const {
     return std::clamp(whole(count / 2, kernels_.whole_pairs), kernels_.whole_pairs, pairs_of_side());
   }
-  // Of b of pack_columns(): visit(column, panel), of pairs from `first` on.
+  // visit(column, panel) for each panel of a factor of pack_columns(), from pair `first` on.
   void each_panel(const PackedWord* b, std::int64_t first, const auto& visit) const {
     for (std::int64_t j = 0; j < width_; j += kernels_.columns)
       visit(j, b + kernels_.words * (j * pairs_of_side() + first * kernels_.columns));

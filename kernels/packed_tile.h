@@ -39,7 +39,7 @@ template <class T>
 struct TileKernels {
   // Of a tile. Its pairs are a multiple of whole_pairs: zeros fill them up.
   std::int64_t rows, columns, whole_pairs;
-  // Of a factor whose summed elements lie in columns, so many pairs are packed at a time, across all panels:
+  // So many pairs of a factor whose summed elements lie in columns are packed at a time, across all panels:
   // panel by panel, each row's few bytes would lie on another page.
   std::int64_t pairs_across;
   // That a pair is packed as: one in bf16, two in fp32, three in fp32 in parts.

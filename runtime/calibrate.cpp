@@ -360,10 +360,6 @@ void to_one_pace_and_as_in_runs(sim::Calibration& calibration, std::size_t alone
   tell_pace_by(usual, calibration);
 }
 
-}  // namespace
-
-namespace {
-
 // What is known before any kernel is timed. Its launch and bandwidth are the best so far.
 sim::Calibration begin_calibration(Device& device, int ranks, const std::stop_token& stop) {
   sim::Calibration calibration;
