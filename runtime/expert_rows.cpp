@@ -35,7 +35,7 @@ std::int64_t total(const Counts& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-// Of the ranks that hold so many experts each, from the rows of each expert.
+// The most rows of a rank over the ranks' mean, from the rows of each expert; a rank holds `held` experts.
 double most_over_mean(const Counts& counts, std::size_t held) {
   std::int64_t most = 0;
   for (auto first = counts.begin(); first != counts.end(); first += static_cast<std::ptrdiff_t>(held))

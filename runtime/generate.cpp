@@ -199,7 +199,7 @@ class Generator {
     }
   }
 
-  // Of sequence 0 as the last section left them.
+  // The logits of sequence 0 as the last section left them.
   std::vector<float> logits_now() const {
     std::vector<float> logits(static_cast<std::size_t>(run_.plan().scenario.model.vocab_size));
     run_.read(logits_, std::span(logits));

@@ -11,7 +11,7 @@
 namespace runtime {
 namespace {
 
-// Of NVML's interface what is used here, as nvml.h declares it; functions are stable by their names.
+// The part of NVML's interface that is used here, as nvml.h declares it; functions are stable by their names.
 using NvmlDevice = struct nvmlDevice_st*;
 constexpr int kSuccess = 0;
 constexpr int kSmClock = 1, kMemoryClock = 2;  // nvmlClockType_t

@@ -22,7 +22,7 @@ std::uint64_t hash(std::string_view text) {
   return h;
 }
 
-// Of the model's layers and of those of multi-token prediction.
+// The buffer may belong to a layer of the model or of multi-token prediction.
 bool writes_residual_stream(std::string_view buffer_name) {
   return buffer_name.ends_with("layer.attention.output.weight") ||
          buffer_name.ends_with("layer.mlp.down.weight") ||

@@ -19,7 +19,7 @@ std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, int ran
 // What the processor itself says; 0: it does not.
 sim::Bytes cache_by_processor();
 
-// Of the CPUs that this process may run on, as one of so many ranks; 0: nobody knows.
+// The cache of the CPUs that this process may run on, as one of so many ranks; 0: nobody knows.
 sim::Bytes last_level_cache(int ranks = 1);
 
 // What the caches hold of these bytes is written back and forgotten: they come from memory the next time.

@@ -29,7 +29,7 @@ struct Pace {
 // How many times as long as at `then`; memory: the geometric mean of the streams.
 sim::Slowdown times_as_long(const Pace& now, const Pace& then);
 
-// Of what was timed between two looks.
+// The pace of what was timed between two looks.
 Pace between(const Pace& a, const Pace& b);
 
 // Each part's median over the looks, of which there is at least one.

@@ -58,8 +58,8 @@ double error_of_run(const std::vector<Stretch>& stretches, const std::vector<Pac
 // uncached_size() says.
 class MachineProbe {
  public:
-  // Of a machine of as many threads as kernels have now. Without the operations in the calibration, or
-  // without one, all looks find it as fast as calibrated.
+  // Probes the machine with as many threads as kernels have now. Without the operations in the calibration,
+  // or without one, all looks find it as fast as calibrated.
   explicit MachineProbe(const sim::Calibration& calibration);
 
   sim::Slowdown look();  // for half a second, before and after a run: what these looks found
@@ -67,8 +67,8 @@ class MachineProbe {
   // A step or token has ended that took so many times as long as predicted. Looks once, at most every tenth
   // of a second; the run waits meanwhile.
   void ended(double times_as_predicted);
-  // Of the run that the last look() was after, by pace_of_run(); of one that told of no step, the median
-  // around it.
+  // The slowdown of the run that the last look() came after, by pace_of_run(); where the run told of no step,
+  // that of the median around it.
   sim::Slowdown of_run() const;
 
  private:

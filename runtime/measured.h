@@ -13,10 +13,10 @@ namespace runtime {
 // times are zero. Parallel to Executor::rows() (count 0 where a row has not run).
 std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections);
 
-// Of a thing that ran several times, of which one run counts and set the rows' durations: each row takes the
-// median of its `times` in all runs, parallel to `rows`, and all are scaled alike so that together they last
-// as they did in the run that counts; a row without times stays as it is. One run alone holds whatever
-// interrupted an operation of it.
+// `rows` belong to a thing that ran several times, and have the durations of the one run that counts. Each
+// row takes the median of its `times` in all runs, parallel to `rows`, and all are scaled alike so that
+// together they last as they did in the run that counts; a row without times stays as it is. One run alone
+// holds whatever interrupted an operation of it.
 void set_medians(std::span<sim::Row> rows, std::span<const std::vector<double>> times);
 
 // Nothing runs beside an exchange here: what its row took is exposed. Durations are set.

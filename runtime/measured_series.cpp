@@ -23,7 +23,7 @@
 namespace runtime {
 namespace {
 
-// Of training steps, and of generations, either for their median.
+// The fewest training steps and generations, of which the median counts, and the most of both.
 constexpr std::int64_t kFewestSteps = 5, kFewestGenerations = 3, kMostRepetitions = 60;
 constexpr double kSmallestShare = 0.01;  // of a run, for an operation to be judged
 
@@ -78,7 +78,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       as.steps = repetitions_for(seconds, one.predicted, kFewestSteps);
       as.generations = repetitions_for(seconds, one.predicted, kFewestGenerations);
       as.slowdown = now.slowdown;
-      // Of several ranks the first alone hears of steps, and the others compute meanwhile.
+      // Only the first of several ranks hears of steps, and the others compute meanwhile.
       const EventSink probing = among ? sink : EventSink([&](const sim::Event& event) {
         if (sink) sink(event);
         if (const std::optional<double> times = times_as_predicted(event, one.predicted)) probe.ended(*times);

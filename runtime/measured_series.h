@@ -38,8 +38,8 @@ struct JudgedTime {
   std::string operation;  // "forward layer.mlp.up.forward": of an operation
   sim::Seconds predicted, low, high, measured;
 };
-// Of a run that ran: its step or token, then its operations that take a hundredth of it or more, but those
-// that were timed in a part of their executions alone, as where a GPU replays tokens.
+// The times of a run that ran: its step or token, then its operations that take a hundredth of it or more,
+// except those that were timed only in a part of their executions, as where a GPU replays tokens.
 std::vector<JudgedTime> judged_times(const SeriesRun& run);
 
 // |predicted / measured - 1| over runs.
@@ -52,10 +52,10 @@ struct ErrorsOf {
 struct SeriesErrors {
   ErrorsOf steps, tokens;
   ErrorsOf operations;
-  // Of runs that were repeated: |one / the one before - 1| of measured over predicted times. A prediction
+  // Repeated runs: |one / the one before - 1| of measured over predicted times. A prediction
   // knows no more of a run than this says of another of the same.
   std::vector<double> repeats;
-  // Of runs of several ranks: predicted share of the step less the measured one.
+  // Runs of several ranks: predicted share of the step less the measured one.
   std::vector<double> bubbles, exposed;
   std::size_t memory_equal = 0, ran = 0, refused = 0;  // runs; equal: planned memory, to the byte
 };

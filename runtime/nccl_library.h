@@ -8,7 +8,7 @@
 
 namespace runtime {
 
-// Of NCCL's interface what is used here, as NVIDIA's documentation of NCCL 2 has it (docs.nvidia.com/
+// The part of NCCL's interface used here, as NVIDIA's documentation of NCCL 2 has it (docs.nvidia.com/
 // deeplearning/nccl/user-guide, "NCCL API"): values of its enumerations, and a pointer to each function.
 struct NcclUniqueId {
   std::array<char, 128> bytes;  // NCCL_UNIQUE_ID_BYTES

@@ -341,8 +341,8 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank, sim::BufferId held
   Part part;
   part.of_tensor = part_of_parameter(plan_.scenario, parameter_of(whole), rank);
   const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(held)];
-  // Of states with fewer elements than their parameter, a number a row, a column or a block, ranks have all,
-  // and at the end those of what pads the vocabulary.
+  // Each rank has all of a state with fewer elements than its parameter: a number a row, column or block. At
+  // its end stand the elements of what pads the vocabulary.
   const std::vector<sim::Buffer>& buffers = whole_plan().buffers;
   if (part.of_tensor && buffer.parameter != sim::kNoBuffer &&
       buffer.elements({}) < buffers[static_cast<std::size_t>(buffer.parameter)].elements({})) {

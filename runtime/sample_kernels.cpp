@@ -23,7 +23,7 @@ bool streams(const sim::Work& work) {
   return work.flops / work.memory() < kComputeBoundIntensity;
 }
 
-// Of a rotation, half of the last cache: what goes through so many is found in none.
+// So many rotations, each half of the last cache, exceed all caches: what goes through them is in none.
 constexpr std::int64_t kBeyondCaches = 4;
 
 // Long enough for ticks of 10 ms on every core to tell a load of a tenth of a core.

@@ -18,11 +18,11 @@ inline constexpr double kDisturbance = 0.15;
 
 struct Sampling {
   sim::Bytes memory, rotation;  // the stopwatch's
-  // Of the CPU that kernels run on: where other programs want more of its cores than these leave each time
-  // that an operation or a run is timed, it is timed once more when all are through. 0: kernels run
+  // Kernels run on so many threads of the CPU. What is timed, an operation or a run, while other programs
+  // want more of its cores than these leave is timed once more when all are through. 0: kernels run
   // elsewhere.
   int threads = 0;
-  // Of sample_kernels(): how often all operations are timed, one pass after the other, each in another order.
+  // How often sample_kernels() times all operations, one pass after the other, each in another order.
   // A neighbour slows whatever is timed within the same seconds, and one pass is over by then.
   int passes = 1;
   // Behind each of them, so many more over what streams from memory: such operations are short, and their
@@ -39,7 +39,7 @@ struct Sampling {
   TimedPieces* pieces = nullptr;
 };
 
-// Of one that was timed several times, at least once: the median of the times that others did not disturb,
+// The typical time of what was timed once or more often: the median of those that others did not disturb,
 // the shortest where they disturbed all.
 TimedSample typical(std::vector<TimedSample> times);
 

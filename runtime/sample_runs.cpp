@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 3, kGenerations = 3;  // of which the median counts
 
-// Of executions that differ more than this, as of contexts that grow from token to token, a mean says
+// A mean over executions that differ more than this, as of contexts that grow from token to token, says
 // something only of kinds that stream.
 constexpr double kSameWork = 1.3;
 
@@ -140,7 +140,7 @@ class RunSampler {
         calibration_(calibration),
         found_(scenarios.size()) {}
 
-  // Of each run, by row, each time that it ran.
+  // The samples of each run's rows, one for each time that the run ran.
   using Found = std::vector<std::map<std::size_t, std::vector<TimedSample>>>;
   const Found& run() {
     std::vector<std::size_t> all(scenarios_.size());

@@ -14,8 +14,8 @@ namespace runtime {
 
 struct ShortRun {
   std::int64_t steps = 5;  // of training
-  // Of so many the one counts whose judged_time() is the median, with rows in the median over all; a text is
-  // read once.
+  // So many generations run. The one whose judged_time() is the median counts, with each row's median over
+  // all; a text is read once.
   std::int64_t generations = 1;
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
   DeviceChoice device;     // else the CPU with all cores

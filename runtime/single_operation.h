@@ -92,11 +92,11 @@ struct Heads {
 
 // The kinds by their shapes, as sim/plan/operation.h names dimensions: out (M, N), weight (N, K).
 SingleOperation product(sim::OpKind kind, std::int64_t M, std::int64_t N, std::int64_t K);
-// Of M rows with weights as decoding stores them, in 8 or 4 bits: one scale for each `group` columns of a
-// row, or, 0, for each row.
+// A product of M rows with weights as decoding stores them, in 8 or 4 bits: one scale for each `group`
+// columns of a row, or, with 0, for each row.
 SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K, sim::DType weights,
                                   std::int64_t group);
-// Of M rows that as many experts share evenly, each with a weight of its own.
+// A product of M rows that `experts` experts share evenly, each with a weight of its own.
 SingleOperation grouped_product(sim::OpKind kind, std::int64_t M, std::int64_t experts, std::int64_t N,
                                 std::int64_t K);
 SingleOperation norm(sim::OpKind kind, std::int64_t R, std::int64_t C);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kTemplate = 4 << 20;  // bytes of random numbers, repeated
 constexpr std::size_t kMostCopies = 16;
-// Of operands, so that none is in a cache when it comes again.
+// The fewest copies of operands with which none is in a cache when it comes again.
 constexpr std::size_t kFewestCopies = 3;
 
 std::vector<std::byte> bytes_of(const void* data, std::size_t size) {

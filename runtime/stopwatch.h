@@ -74,7 +74,7 @@ class Stopwatch {
   std::size_t runs_between_looks(std::size_t first);
   Timing repeat(std::size_t most, std::size_t first);
   Timing repeat_in_a_row(std::size_t runs, bool replayed);
-  // Of bound_: as many as take so long, from `least` to all that are worth it.
+  // How many runs of bound_ take so long: from `least` to all that are worth it.
   std::size_t runs_of(double seconds, std::size_t least);
   void bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most, bool filled);
   void fill(const SingleOperation& single, sim::DType dtype, const BoundOperand& operand);

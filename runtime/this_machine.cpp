@@ -123,7 +123,7 @@ bool keep_if_possible(std::string_view json, const fs::path& name) {
   }
 }
 
-// Of a file in the cache folder; nothing where there is none, or where it has to be set aside.
+// Reads a file in the cache folder; nothing where there is none, or where it has to be set aside.
 template <class T>
 std::optional<T> read_cached(const fs::path& name, T (*from_json)(std::string_view, const std::string&)) {
   const std::optional<fs::path> directory = cache_directory();

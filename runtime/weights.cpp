@@ -37,7 +37,7 @@ constexpr LayerName kHybridNames[] = {
     {"layer.state_space.in", "mixer.in_proj", "", ""}, {"layer.state_space.out", "mixer.out_proj", "", ""},
 };
 
-// Families with names of their own; what Llama-likes call things is written out below. Of layers behind
+// Families with names of their own; what Llama-likes call things is written out below. A layer's names follow
 // `layers` and the layer's number. Weights are stored (out, in). An empty name: the family has none.
 struct FamilyNames {
   std::string_view layers, embedding, position, embedding_norm, final_norm, head;
@@ -450,7 +450,7 @@ void for_each_element(const WeightPart& part, const Visit& visit) {
   }
 }
 
-// Of a module of multi-token prediction, a layer with four parameters of its own.
+// A module of multi-token prediction: a layer with four parameters of its own.
 std::vector<WeightPart> parts_of_module(const Model& model, WeightNames names, std::string_view name,
                                         std::int32_t layer) {
   if (name.starts_with("layer.")) return Namer(model, names, name, layer).parts();

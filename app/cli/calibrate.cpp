@@ -125,7 +125,7 @@ std::string refit_text(const sim::Refit& refit) {
   return table.text() + "\n  \"now\": each row predicted by the factor of all others, in the median.\n";
 }
 
-// Of a preset whose GPU others measured: its tables set to rows of the user's own.
+// Refits a preset whose GPU others measured: its tables are set to rows of the user's own.
 ExitCode calibrate_preset(const CalibrateFlags& flags) {
   if (!flags.hardware) throw UsageError("--refit needs --hardware: the preset that the rows are of");
   const InterruptSignals interrupt;

@@ -128,7 +128,7 @@ std::vector<const Command*> Commands::taking(std::string_view query) const {
   return found;
 }
 
-// Of a new command.
+// Gives a new command its key.
 void Commands::set_key(Command& command) const {
   command.shipped = command.shortcut;
   if (const auto own = own_.find(command.id); own != own_.end()) command.shortcut = own->second;
@@ -198,7 +198,7 @@ std::string key_text(ImGuiKey key) {
   }
 }
 
-// Of a keyboard, and no modifier.
+// Visits all keys of a keyboard except modifiers.
 template <class Use>
 void for_each_key(const Use& use) {
   for (int key = ImGuiKey_NamedKey_BEGIN; key < ImGuiKey_GamepadStart; ++key)

@@ -36,7 +36,7 @@ class PanelWindows {
   const std::set<std::string>& closed() const { return closed_; }
   // Asks panel after panel; false where none shows such a file.
   bool open(const std::filesystem::path& file);
-  // Of one panel, or of all that have any.
+  // The figures of one panel, or, where `panel` is empty, of all that have any.
   std::vector<PanelFigures> figures(const PanelContext& context, std::string_view panel) const;
   // The state of the panel that has one of this type.
   template <class State>

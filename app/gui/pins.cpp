@@ -58,7 +58,7 @@ std::string what_made_the_difference(const sim::Report& report, const Pin& basel
   else
     words = sim::format_percent(std::abs(faster)) + (faster > 0 ? " faster than " : " slower than ") +
             baseline.name();
-  // Of the same work, so that parts can be subtracted.
+  // Scales the parts to the baseline's work, so that they can be subtracted.
   const double scale = comparable ? was * then.whole.value / (rate * now.whole.value) : 1;
   std::vector<std::pair<double, sim::StepPart>> changes;
   for (const sim::StepPart part : sim::kAll<sim::StepPart>)

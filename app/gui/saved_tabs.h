@@ -28,7 +28,7 @@ struct SavedTab {
   bool operator==(const SavedTab&) const = default;
 };
 
-// Of a history the newest steps.
+// So many of a history's newest steps are kept.
 inline constexpr std::size_t kKeptSteps = 30;
 
 nlohmann::json to_json(const SavedTab& tab);

@@ -24,7 +24,7 @@ struct Settings {
   std::vector<SavedTab> tabs;                            // of the last session
   std::size_t tab = 0;                                   // that was shown
   std::vector<std::filesystem::path> recent_files = {};  // opened or saved, the newest first
-  // Of the user's own, by the command's id: "Ctrl+T", or "" for none.
+  // The user's own keys, by the command's id: "Ctrl+T", or "" for none.
   std::map<std::string, std::string> keys = {};
   Lectures lectures = {};
   bool operator==(const Settings&) const = default;

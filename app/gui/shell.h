@@ -60,7 +60,7 @@ class Shell {
   // The display's own scale, which multiplies the user's.
   void set_display_scale(float scale);
 
-  // Of the tab that is shown.
+  // The document of the tab that is shown.
   Document& document() { return tabs_.current().document; }
   const Document& document() const { return tabs_.current().document; }
   Commands& commands() { return commands_; }
@@ -125,7 +125,7 @@ class Shell {
   // One undo step; the batch follows what it is divided over. `whole`: a scenario of its own, as it is.
   void edit(std::string label, sim::Scenario next, std::string_view key = {}, bool whole = false);
   void take_over_prediction();
-  // Of the tab that is shown; null while there is none.
+  // The prediction of the tab that is shown; null while there is none.
   std::shared_ptr<const sim::Report> predicted() const;
   // For the scenario at hand; null while it is not known.
   const Outlook* outlook() const;

@@ -37,20 +37,20 @@ struct Film {
     bool back = false;          // a backward pass; of FilmKind::draft: a proposal that is refused
     std::string name;           // "forward of 3"
   };
-  // Of FilmKind::experts: a token on its way from a row to a row.
+  // A token on its way from a row to a row, in FilmKind::experts.
   struct Flight {
     std::size_t from = 0, to = 0;
     double start = 0, end = 0;  // seconds
   };
   std::vector<Flight> flights;
-  // Of FilmKind::draft: a token of the text, and whether it was proposed or is the model's own.
+  // A token of the text in FilmKind::draft, and whether it was proposed or is the model's own.
   struct Written {
     double time = 0;  // when it is known, seconds
     bool proposed = false;
   };
   std::vector<Written> written;
   double plain_token = 0;  // seconds of a token without a draft
-  // Of FilmKind::tiles: what is kept of a query's scores after each tile, by span; and the scores, by row.
+  // FilmKind::tiles has what is kept of a query's scores after each tile, by span; and the scores, by row.
   struct Softmax {
     double maximum = 0, sum = 0;  // of the scores so far; of exp(score - maximum)
     double factor = 0;            // by which the tile rescaled the sum before it

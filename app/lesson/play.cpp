@@ -284,7 +284,7 @@ class Checker {
     if (std::ranges::find(problems_, problem) == problems_.end()) problems_.push_back(std::move(problem));
   }
 
-  // Of the line that set the field, or else of the last that set anything: before the step the scenario could
+  // The line that set the field, or else the last that set anything: before the step the scenario could
   // be.
   int line_that_set(const sim::Problem& problem, const Step& step) const {
     int line = step.set.empty() ? lesson_.scenario_line : step.set.back().line;

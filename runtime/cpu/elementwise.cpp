@@ -31,7 +31,7 @@ void ungated_backward(const A& a, const S&) {
 // Statistics that are kept beside activations stay fp32.
 constexpr ElementTypes kCopied = types(sim::DType::bf16, sim::DType::fp32);
 
-// Pairs: where to, where from. Here the host's memory is the device's. Of a shard one may be padded.
+// Pairs: where to, where from. Here the host's memory is the device's. One side of a shard may be padded.
 void copy_pairs(const A& a, const S&) {
   for (std::size_t i = 0; i + 1 < a.operands(); i += 2)
     std::memcpy(a.as<std::byte>(i), a.as<std::byte>(i + 1),

@@ -7,7 +7,7 @@ namespace {
 
 using R = sim::Role;
 
-// Of 32 bits or more beside elements of any type.
+// Roles that have 32 bits or more beside elements of any type.
 bool is_wide(R role) {
   constexpr R kWide[] = {R::mean,          R::rstd,   R::lse,        R::part_lse,     R::table,   R::scales,
                          R::weight_scales, R::losses, R::statistics, R::moment1,      R::moment2, R::scale1,

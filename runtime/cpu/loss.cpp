@@ -18,7 +18,7 @@ using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
 
-// Of a token's gradient, with what fp16's loss is multiplied by.
+// The scale of a token's gradient, with what fp16's loss is multiplied by.
 float scale_of(const A& a, const S& settings) {
   return settings.loss_scale > 0 ? a.scalar() * settings.loss_scale : a.scalar();
 }

@@ -90,7 +90,7 @@ class Call : public OperationView {
                                           : cuda::WeightFormat::fp8,
             o.data, scales};
   }
-  // Of operands k and k + 1; `table` and behind it the scales may be absent.
+  // The cache in operands k and k + 1; `table` and behind it the scales may be absent.
   cuda::KvCache kv_cache(std::size_t k, std::size_t table) const {
     const CacheBlocks blocks = cache_blocks(k, table);
     const float* const scales = f32(table + 1);

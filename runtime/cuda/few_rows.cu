@@ -13,7 +13,7 @@ using cuda::Tensor;
 using sim::OpKind;
 using sim::Role;
 
-// Of the product that reads the norm's result.
+// The norm as an input norm of the product that reads its result.
 InputNorm norm_of(const Call& norm) {
   InputNorm n;
   n.kind = norm.kind() == OpKind::rmsnorm ? InputNorm::Kind::rms : InputNorm::Kind::layer;
@@ -89,9 +89,9 @@ bool is_written_over(const Call& norm, std::span<const Call> behind) {
                      [&](const Call& call) { return call.writes_over(*norm.find(Role::out)); });
 }
 
-// Of two rows and more, by tensor cores, where sequences get one token each: in training a recomputed pass
-// has the bits of the one that kept its statistics. GELU behind weights in 16 bits is cuBLASLt's epilogue, if
-// nothing else is to be done.
+// Products of two rows and more, by tensor cores, where sequences get one token each: in training a
+// recomputed pass has the bits of the one that kept its statistics. GELU behind weights in 16 bits is
+// cuBLASLt's epilogue, if nothing else is to be done.
 bool takes_few_rows(const Call& product, const InputNorm& norm, const Followed& followed) {
   const std::int64_t rows = product.rows();
   const cuda::WeightFormat format = product.weights().format;

@@ -201,7 +201,7 @@ bool is_mask(OpKind kind, std::size_t operand) {
          (kind == OpKind::attention_standard_backward && operand == 5);
 }
 
-// Of AdamW with moments in 8 bits.
+// A code is a moment that AdamW keeps in 8 bits.
 bool is_code(OpKind kind, std::size_t operand) {
   const sim::Role role = sim::info(kind).operands.at(operand).role;
   return kind == OpKind::adamw_8bit && (role == sim::Role::moment1 || role == sim::Role::moment2);

@@ -63,7 +63,7 @@ void adamw_8bit(const Call& c) {
   cuda::adamw_8bit(c.context, tensors, gradient_scale(c), &c.numbers->adamw, c.decay());
 }
 
-// Of those with one moment: parameter, gradient, moment, master copy.
+// The tensors of optimizers with one moment: parameter, gradient, moment, master copy.
 template <class Tensor>
 std::vector<Tensor> tensors_with_moment(const Call& c) {
   return tensors_of<4>(c, [&](std::size_t i, std::uint64_t stream) {

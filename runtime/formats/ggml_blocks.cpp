@@ -169,7 +169,7 @@ void block_q3_k(const Byte* block, float* out) {
 // Four bits that choose one of sixteen integers, a scale for 32. Byte j holds element j below and j + 16
 // above.
 using Choices = std::array<std::int8_t, 16>;
-// Of ggml-common.h, kvalues_iq4nl: closer where weights are many.
+// The table kvalues_iq4nl of ggml-common.h: closer where weights are many.
 constexpr Choices kNonlinear{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 // fp4 (E2M1) times two. Open Compute Project, Microscaling Formats v1.0, section 5.3.3.
 constexpr Choices kTwiceFp4{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -332,7 +332,7 @@ const Format* find_format(GgmlType type) {
   return found == kFormats.end() ? nullptr : &*found;
 }
 
-// Of a type that is read.
+// The format of a type that is read.
 const Format& format_of(GgmlType type) {
   return *find_format(type);
 }

@@ -371,7 +371,7 @@ class SharedMemoryTransport final : public Transport {
     }
   }
 
-  // Of those that have no free slot.
+  // Copies what came from ranks that have no free slot, and so frees the slots that it lies in.
   void keep_what_is_in_the_way() {
     for (Peer& p : peers_) {
       if (p.outbox->bell().wants_room.load() == 0) continue;

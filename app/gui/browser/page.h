@@ -27,6 +27,6 @@ void page_drawn(double built, double handed_over);
 // answers some of that, once it has drawn all that it was given; the program alone draws there, so that what
 // was set at first does as well.
 void page_draw_alone();
-// Of the canvas: as large as the page, in the device's pixels.
+// Makes the canvas as large as the page and tells its size, in the device's pixels.
 void page_fit_canvas(int* width, int* height, double* scale);
 }

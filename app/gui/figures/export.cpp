@@ -23,7 +23,7 @@ namespace {
 constexpr std::array<std::string_view, kExportFormats> kEndings = {".svg", ".csv",  ".tsv",
                                                                    ".md",  ".json", ".html"};
 
-// Of several panels each figure says whose it is.
+// A figure's title names its panel where there are several.
 std::vector<Figure> figures_of(std::span<const PanelFigures> panels) {
   std::vector<Figure> all;
   for (const PanelFigures& panel : panels)

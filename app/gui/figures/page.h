@@ -10,7 +10,7 @@
 
 namespace app::gui {
 
-// Of all pages.
+// The style sheet of all pages.
 std::string_view page_style();
 
 std::string to_html(const sim::Report& report, std::span<const PanelFigures> panels);

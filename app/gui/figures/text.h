@@ -9,7 +9,7 @@
 
 namespace app::gui {
 
-// RFC 4180. Of several figures one after the other, each under a line with its title.
+// RFC 4180. Several figures stand one after the other, each under a line with its title.
 std::string to_csv(std::span<const Figure> figures);
 // What a spreadsheet takes from the clipboard.
 std::string to_tsv(std::span<const Figure> figures);

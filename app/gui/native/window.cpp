@@ -137,7 +137,7 @@ void Window::run(std::function<void()> prepare, std::function<bool()> frame) {
   while (open && !glfwWindowShouldClose(state_->window)) {
     glfwPollEvents();
     if (state_->news.exchange(false)) policy.on_news();
-    // Of what came at once ImGui takes a part in each frame.
+    // ImGui takes in what came at once over several frames, a part in each.
     if (state_->held() || GImGui->InputEventsQueue.Size > 0) policy.on_input(glfwGetTime());
     const bool hidden = glfwGetWindowAttrib(state_->window, GLFW_ICONIFIED) != 0;
     if (hidden || !policy.should_draw(glfwGetTime())) {

@@ -379,7 +379,7 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
   ImGui::Dummy(size);
 }
 
-// Of the map and the words below it.
+// The width of the map and the words below it.
 float width_of_ranks(const Context& context, const StepView& step, const Exchange& exchange, ImVec2 most) {
   const Look& look = context.look;
   const sim::Hardware& hardware = context.prediction.scenario.hardware;

@@ -48,7 +48,7 @@ struct LessonsState {
   // What a mission's step came to: kept where it is better than before.
   void keep(const lesson::Lesson& mission, lesson::Tier tier);
   void keep(const std::string& series, const GrowthByName& growths);
-  // Of steps that measure: takes over what their runs found, and keeps it.
+  // Takes over what steps that measure found in their runs, and keeps it.
   void take_runs();
   std::shared_ptr<const lesson::MeasuredRuns> measured_of(const lesson::Lesson& lesson, std::size_t at);
   static std::string place_of(const std::string& lesson, std::size_t at);  // "cost-of-a-step/0"

@@ -20,7 +20,7 @@ struct LessonProgress {
   std::map<std::string, GrowthByName> growth;   // that was measured, by the series set
   std::map<std::string, LessonAnswer> answers;  // "cost-of-a-step/0/2": lesson, step, block
 };
-// Of missions: a point for bronze, two for silver, three for gold.
+// A mission scores a point for bronze, two for silver, three for gold.
 int score_of(const LessonProgress& progress);
 LessonProgress load_lesson_progress(const std::filesystem::path& directory);
 void save_lesson_progress(const LessonProgress& progress, const std::filesystem::path& directory);

@@ -75,7 +75,7 @@ constexpr std::array<Formula, 15> kFormulas = {{
      "Compute-optimal tokens follow from it, about 20 a parameter.",
      "Hoffmann et al. 2022 (arXiv 2203.15556); sim/economics/scaling_law.h", "economics"},
     {"Bands", "90 % of cases lie inside",
-     "Of measured kernels from rows that were held out, of steps with the errors of all kernels going together.",
+     "A measured kernel's band is from rows held out; in a step's band, all kernels' errors go together.",
      "sim/cost/price.h; Validation counts how many published rows lie inside", "validation"},
 }};
 // clang-format on

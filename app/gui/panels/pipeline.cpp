@@ -429,7 +429,7 @@ bool ran_as_predicted(const Context& context) {
   return ran.model == predicted.model && ran.strategy == predicted.strategy && workload == predicted.workload;
 }
 
-// Of the newest step that all ranks told of; null: of none like the one that is predicted.
+// The newest step that all ranks told of; null where they told of none like the one that is predicted.
 const RankTracks* tracks_of(const Context& context) {
   return ran_as_predicted(context) ? context.run().tracks.get() : nullptr;
 }

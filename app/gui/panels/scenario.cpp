@@ -58,7 +58,7 @@ bool stand_side_by_side(const std::vector<std::string_view>& choices) {
   return letters <= kMostLetters;
 }
 
-// Of the model as its preset has it, else where a scenario says nothing. Empty where it is so already.
+// A model's field has its preset's value, others that of a default scenario. Empty where it is so already.
 std::optional<std::int64_t> shipped_value(const ScenarioField& field, const sim::Scenario& scenario) {
   sim::Scenario shipped;
   try {

@@ -14,7 +14,7 @@ struct Frame {
     return left + (right - left) * static_cast<float>((seconds - begin) / (end - begin));
   }
 };
-// Of the plot that was just begun, once its axes are locked.
+// The frame of the plot that was just begun, once its axes are locked.
 Frame frame_of_plot(int rows);
 
 void set_up_time(PipelineState& scope, const ScaleUnit& unit, bool labelled);

@@ -250,7 +250,7 @@ std::pair<double, double> range_of(const Sweep& sweep, double SweepPoint::*value
   return {least, most};
 }
 
-// Of the field that is shown, in the scenario at hand, whatever the field is now; null where there is none.
+// What was measured over `field` in the scenario at hand, whatever the field's value; null: nothing was.
 const MeasuredSweep* measured_of(const Context& context, const sim::AnyField& field) {
   const MeasuredSweepStudy& study = context.state.measuring;
   if (!study.result() || study.request().field != field.path()) return nullptr;

@@ -94,7 +94,7 @@ class Chart {
   std::vector<std::pair<ImVec2, float>> dots_;  // with their radii
 };
 
-// What stands above a chart: a noun, and after it the sentence that it says. Of this width; 0: all there is.
+// What stands above a chart: a noun, then the sentence that it says. `width` is the most; 0: all there is.
 void chart_title(const Look& look, std::string_view title, std::string_view sentence = {}, float width = 0);
 
 }  // namespace app::gui
