@@ -107,7 +107,7 @@ void adafactor(const AdafactorTensor& t, const float* gradient_scale, const Adam
   const double size = std::sqrt(sum_of_rows() / count);
   for (std::int64_t m = 0; t.column_moment && m < t.matrices; ++m) move_columns(t, m, scale, by);
 
-  // Of each row what its estimates have in common.
+  // The factor that all estimates of a row have in common.
   double* const factors = of_rows + all_rows;
   for (std::int64_t m = 0; m < t.matrices; ++m) {
     double mean = 0;

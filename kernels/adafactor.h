@@ -26,8 +26,8 @@ namespace cpu {
 
 // With t the step: second moments move towards the new squares' means; the step is min(learning_rate, 1 /
 // sqrt(t)) times the parameter's root mean square (at least 1e-3), and no greater than that on the average.
-// gradient_scale multiplies every gradient first; null means 1. Of the settings learning_rate, weight_decay
-// and step are read. The same bits on any number of threads.
+// gradient_scale multiplies every gradient first; null means 1. Only learning_rate, weight_decay and step
+// of the settings are read. The same bits on any number of threads.
 void adafactor(const AdafactorTensor& tensor, const float* gradient_scale, const AdamWSettings& settings);
 
 }  // namespace cpu

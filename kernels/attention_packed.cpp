@@ -43,7 +43,7 @@ struct Diagonal {
   std::int64_t ahead;
 
   Diagonal(std::int64_t first_key, std::int64_t position) : ahead(first_key - position) {}
-  // Of keys and queries from these on, whether the last of `queries` sees the first.
+  // Whether the last of `queries` queries from `query` on sees the first of the keys from `key` on.
   bool any_seen(std::int64_t key, std::int64_t query, std::int64_t queries) const {
     return key + ahead < query + queries;
   }
@@ -216,7 +216,7 @@ void dots_of_rows(float* delta, ConstRows dout, ConstRows out, std::int64_t rows
   row_dots(delta, dout, out, rows, D);
 }
 
-// Of which keys a tile of queries from `position` on sees some.
+// A range of keys that holds all that a tile of `rows` queries from `position` on sees.
 struct KeyRange {
   std::int64_t begin, end;
 };
@@ -343,7 +343,7 @@ class KeyHead {
   float *dkeys_, *dvalues_;
 };
 
-// Of a tile of queries.
+// A tile of queries: its rows of each operand, its first position and the number of its rows.
 template <class T>
 struct QueryRows {
   HeadRows<const T> queries, dout, out;

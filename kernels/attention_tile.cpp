@@ -121,7 +121,7 @@ KERNELS_MULTIVERSION void softmax_gradient_tile(float* scores, float* dprobabili
 #pragma omp simd
     for (std::int64_t j = 0; j < queries; ++j) {
       const float p = exp_approx(probability[j] - lse[j]);
-      // Of the cap; a hidden score is -inf.
+      // The cap's tanh is the capped score over the cap; a hidden score is -inf.
       const float tangent = p > 0 ? probability[j] * of_cap : 0.0f;
       probability[j] = p;
       gradient[j] = p * (gradient[j] - delta[j]) * scale * (1.0f - tangent * tangent);

@@ -115,7 +115,7 @@ inline HeadMask mask_of_head(AttentionShape s, std::int64_t h) {
   return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f, s.sinks ? s.sinks + h : nullptr};
 }
 
-// Of queries that have seen no key. A sink is as a first key whose value is 0.
+// The state of queries that have seen no key. A sink is as a first key whose value is 0.
 void begin_softmax(OnlineSoftmax& state, const HeadMask& mask);
 
 // factor becomes what the first `rows` queries' sums of values are multiplied by at the end, 1 / sum; their

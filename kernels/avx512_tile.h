@@ -15,7 +15,7 @@
 
 namespace kernels::cpu {
 
-// Of so many elements, those that are there.
+// A mask of the first `left` of 32 elements, those that are there.
 inline __mmask32 mask_of(std::int64_t left) {
   return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0u;
 }
@@ -81,7 +81,7 @@ KERNELS_AVX512 inline void store_eight_turned(PackedWord* to, const __m512i (&r)
 #pragma GCC unroll 4
   for (int c = 0; c < 4; ++c) {
     const int half = c / 2;
-    // Of rows 0 .. 3, and of 4 .. 7, the columns c, c + 4, c + 8, c + 12, one to a quarter.
+    // The columns c, c + 4, c + 8, c + 12 of rows 0 .. 3, and of rows 4 .. 7, one to a quarter.
     const __m512i upper = c % 2 == 0 ? _mm512_unpacklo_epi64(t[half], t[half + 2])
                                      : _mm512_unpackhi_epi64(t[half], t[half + 2]);
     const __m512i lower = c % 2 == 0 ? _mm512_unpacklo_epi64(t[half + 4], t[half + 6])

@@ -12,8 +12,8 @@ namespace {
 // Elementary functions in double, free of branches, so that their loop vectorises. Both are within 1e-15 of
 // the exact value: what follows of it in fp32 is what libm's functions give.
 
-// Of x > 0 and normal: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m - 1) / (m + 1)) by its
-// series, whose 12th term is below 1e-17.
+// The logarithm of a normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), and ln m is
+// 2 artanh((m - 1) / (m + 1)) by its series, whose 12th term is below 1e-17.
 KERNELS_INLINE double natural_logarithm(double x) {
   constexpr std::uint64_t kRootHalf = 0x3fe6a09e667f3bcdu;  // bits of sqrt(1/2)
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
@@ -37,8 +37,8 @@ KERNELS_INLINE double natural_logarithm(double x) {
 struct SineAndCosine {
   double sine, cosine;
 };
-// Of an angle in turns, from 0 to 2^48: the nearest quarter turn exactly, the rest, at most an eighth, by
-// their series.
+// Sine and cosine of an angle in turns, from 0 to 2^48: the nearest quarter turn exactly, the rest, at most
+// an eighth of a turn, by their series.
 KERNELS_INLINE SineAndCosine of_turns(double turns) {
   constexpr double kRound = 0x1.8p52;  // added, it leaves the nearest integer in the low bits
   const double quarters = 4 * turns, shifted = quarters + kRound;

@@ -20,12 +20,12 @@ KERNELS_INLINE std::uint64_t mix(std::uint64_t state) {
   return finalise(state + kGamma);
 }
 
-// Of a number below 2^52, without a branch or an instruction that not all vectors have: its bits are the low
-// ones of a significand whose exponent is 52.
+// A number below 2^52 as a double, without a branch or an instruction that not all vectors have: its bits
+// are the low ones of a significand whose exponent is 52.
 KERNELS_INLINE double to_double(std::uint64_t n) {
   return std::bit_cast<double>(n | 0x4330000000000000u) - 0x1p52;
 }
-// Of 32 bits: uniform in (0, 1]. A logarithm must not see 0.
+// A value from 32 bits, uniform in (0, 1]. A logarithm must not see 0.
 KERNELS_INLINE double uniform(std::uint64_t bits32) {
   return (to_double(bits32) + 1) * 0x1p-32;
 }

@@ -32,7 +32,7 @@ struct KvCache {
                                : block_table[b * blocks_per_sequence + t / block_size % blocks_per_sequence];
     return (block * G + g) * block_size + (t < block_size ? t : t % block_size);
   }
-  // Of a sequence, that there is room for.
+  // The tokens of a sequence that there is room for.
   std::int64_t tokens() const { return block_size * blocks_per_sequence; }
   // Tokens from t on that lie one after the other.
   std::int64_t run(std::int64_t t) const { return block_size - (t < block_size ? t : t % block_size); }

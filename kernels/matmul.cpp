@@ -68,9 +68,9 @@ void forward_of_few(float* out, const float* inp, const float* weight, const flo
   });
 }
 
-// Of M rows, the last ones that are better computed beside OpenBLAS. It gives each of its threads a part of
-// the rows, and its kernels take eights: two threads of an AMD EPYC took 1.3 to 1.9 times as long for 28, 44,
-// 60 or 76 rows as for 4 more, and one thread no longer.
+// How many of M rows, the last ones, are better computed beside OpenBLAS. It gives each of its threads a part
+// of the rows, and its kernels take eights: two threads of an AMD EPYC took 1.3 to 1.9 times as long for 28,
+// 44, 60 or 76 rows as for 4 more, and one thread no longer.
 std::int64_t uneven_rows(std::int64_t M, std::int64_t most) {
   constexpr std::int64_t kRowsOfKernel = 8;
   const int team = threads();

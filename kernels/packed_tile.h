@@ -37,7 +37,7 @@ inline constexpr int kParts<float> = 3;
 // elements.
 template <class T>
 struct TileKernels {
-  // Of a tile. Its pairs are a multiple of whole_pairs: zeros fill them up.
+  // A tile's rows and columns. Its pairs are a multiple of whole_pairs: zeros fill them up.
   std::int64_t rows, columns, whole_pairs;
   // So many pairs of a factor whose summed elements lie in columns are packed at a time, across all panels:
   // panel by panel, each row's few bytes would lie on another page.
@@ -67,7 +67,7 @@ struct TileKernels {
   // not.
   void (*begin_tiles)() = nullptr;
   void (*end_tiles)() = nullptr;
-  // Of multiplications; packing takes longer than fewer of them do otherwise.
+  // The fewest multiplications that packing pays for: it takes longer than fewer of them do without it.
   std::int64_t least_work = 0;
   // Whether attention by these tiles (attention_packed.h) is faster than by vectors.
   bool for_attention = true;

@@ -23,8 +23,8 @@ struct RopeShape {
 
 namespace cpu {
 
-// table (P, D): for each position the D/2 cosines, then the D/2 sines. Frequencies in double. Of the D/2
-// pairs the first `rotated` / 2 turn, as if D were `rotated`, and the others stay as they are; 0: all turn.
+// table (P, D): for each position the D/2 cosines, then the D/2 sines. Frequencies in double. The first
+// `rotated` / 2 of the D/2 pairs turn, as if D were `rotated`, and the others stay as they are; 0: all turn.
 void rope_table(float* table, double theta, const RopeScaling& scaling, std::int64_t P, std::int64_t D,
                 std::int64_t rotated = 0);
 

@@ -21,7 +21,7 @@ struct ByteUnit {
 };
 using ByteScale = std::array<ByteUnit, 5>;  // ascending, from a byte
 
-// Of the whole process and all of its threads: binary until it is told otherwise.
+// The units that all threads of the process write in: binary until it is told otherwise.
 ByteUnits byte_units();
 void write_bytes_in(ByteUnits units);
 const ByteScale& byte_scale();  // of byte_units()

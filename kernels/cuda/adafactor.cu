@@ -37,7 +37,7 @@ struct Tile {
               block_index().x) {
     if (end_row > s.rows) end_row = s.rows;
   }
-  // Of the element at a row and this thread's first column.
+  // The index of the element at a row and this thread's first column.
   CUDA_DEVICE std::int64_t at(const Shape& s, std::int64_t row) const {
     return (matrix * s.rows + row) * s.cols + column;
   }

@@ -26,7 +26,7 @@ struct AttentionSizes {
 
   // Whether anything but causality decides what is added up.
   bool is_plain() const { return window == 0 && chunk == 0 && alibi_power == 0 && sinks == nullptr; }
-  // Of a head, where there are sinks.
+  // A head's sink, where there are sinks.
   CUDA_DEVICE float sink(int head) const {
     if (sinks_type == Type::bf16) return to_float(static_cast<const bf16*>(sinks)[head]);
     if (sinks_type == Type::f16) return to_float(static_cast<const f16*>(sinks)[head]);

@@ -117,8 +117,8 @@ CUDA_DEVICE void merge(const DecodeArguments<T, K>& a, int batch, int group, int
 template <int D, class K, bool Masked>
 inline constexpr int kResident = (sizeof(K) == 1 && (D == 96 || (Masked && D == 80))) ? 3 : 0;
 
-// Of a row of outputs in shared memory: eight floats more than its elements, so that rows one after the other
-// lie in other banks.
+// The stride of rows of outputs in shared memory: eight floats more than a row's elements, so that rows one
+// after the other lie in other banks.
 template <int D>
 inline constexpr int kOutStride = D + 8;
 

@@ -357,7 +357,7 @@ std::size_t tile_bytes(int rows) {
   return static_cast<std::size_t>(SharedTile<D>::elements(rows)) * size_of(Type::bf16);
 }
 
-// Of B sequences. D and V: widths of tiles that hold the heads' keys and values.
+// Attention of B sequences. D and V: widths of tiles that hold the heads' keys and values.
 template <int D, int V, bool Masked, class T, class Keys>
 void start_forward(const Context& context, const ForwardArguments<T, Keys>& arguments, std::int64_t B) {
   const AttentionSizes& s = arguments.s;

@@ -33,7 +33,7 @@ struct Arguments {
   const float* all_statistics = nullptr;  // (ranks, R, 3)
 };
 
-// Of a row, or of a part of it.
+// What the loss needs of a row of logits, or of a part of the row.
 struct RowLoss {
   float highest, sum;  // the largest logit, and the sum of exponentials below it
   float target = 0;    // the target's logit; 0 where the target is another part's

@@ -95,7 +95,7 @@ struct Arguments {
   const bf16 *gain = nullptr, *shift = nullptr;
   float eps = 0;
   bf16* normed = nullptr;
-  // Ending's. Of the two caches, that of the cache's type.
+  // Ending's. `append` is set for a cache in bf16, `append_fp8` for one in e4m3.
   EndingKind ending = EndingKind::none;
   bf16* activated = nullptr;
   AppendArguments<bf16, bf16> append{};

@@ -28,7 +28,7 @@ void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& we
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
 
 // What a product of few rows does beside itself, in bf16: its input's norm and what follows on its result,
-// each of which would be a launch of its own that moves next to nothing. Of each row:
+// each of which would be a launch of its own that moves next to nothing. Shapes are those of one row:
 struct InputNorm {
   enum class Kind { none, rms, layer };
   Kind kind = Kind::none;

@@ -74,7 +74,7 @@ LatentKeyHeads<T> latent_key_heads(T* kv, LatentShape s) {
   return {latent_keys(kv, s), latent_values(kv, s), s.T};
 }
 
-// Of attention to expanded keys and values.
+// The sizes of attention to expanded keys and values.
 inline AttentionSizes latent_sizes(LatentShape s) {
   AttentionSizes sizes_of = sizes({s.B, s.T, s.H, s.H, s.query(), s.mask});
   sizes_of.V = static_cast<int>(s.V);

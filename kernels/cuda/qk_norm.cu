@@ -25,7 +25,7 @@ CUDA_HOST_DEVICE Part part_of(std::int64_t i, QkNormShape s) {
   return {i * s.D, i < s.H ? 0 : s.D, s.D, i};
 }
 
-// Of each element; without gains 1.
+// Each element's gain; 1 where there are no gains.
 template <bool WithoutGains, int Width, class T>
 CUDA_DEVICE void load_gains(float (&gain)[Width], const T* weight, std::int64_t first) {
   if constexpr (WithoutGains) {

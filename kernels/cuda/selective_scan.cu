@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 constexpr int kOwn = 16;  // numbers of the state in a thread
-// Of states in double: as many threads as leave each the registers that it needs.
+// A block with states in double has at most as many threads as leave each the registers that it needs.
 constexpr int kMostThreadsOfDoubles = 512, kMostThreadsOfFewDoubles = 384;
 constexpr int kBatch = 8;  // tokens
 constexpr std::int64_t kMostShared = 160 << 10;

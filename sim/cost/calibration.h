@@ -105,7 +105,7 @@ struct Roofline {
   Seconds launch, compute, memory;
   Seconds time() const { return launch + std::max(compute, memory); }
 };
-// Of a kernel's flops and bytes.
+// The roofline of a kernel's flops and bytes.
 Roofline roofline(const Hardware& hardware, Seconds launch, const KernelSample& shape);
 // The same on a machine that is slower by so much. Caches run at the clock of the arithmetic.
 Roofline slowed(const Roofline& roofline, const Slowdown& slowdown, double from_memory);

@@ -97,7 +97,7 @@ class EngineKernel {
     const double tile = warp_groups ? kRowsOfGroupTile : kRowsOfTile;
     const Efficiency e = datasheet_efficiency(kernel_shape(op_, v_, work_));
     const double share = e.compute * (narrow ? kGroupedExpanded : 1) * of_expert / (of_expert + tile);
-    // Of a capacity below half a row there is nothing to compute.
+    // A capacity below half a row leaves nothing to compute.
     const Seconds compute = rows > 0 ? work_.flops / (peak() * share) : Seconds{};
     const Seconds memory = work_.memory() / (hardware_.memory_bandwidth * e.memory);
     return with_error(launch() + Seconds{std::hypot(compute.value, memory.value)}, e.error,

@@ -16,8 +16,8 @@ class Exposure {
  public:
   Exposure(const Plan& plan, const PricedPlan& priced, SendsCount sends);
 
-  // Of one execution of an operation that exchanges, in the mean over the program's: the part of its time in
-  // which the stage computes nothing and waits for no other stage. `index`: in its block.
+  // The part of an exchanging operation's time in which the stage computes nothing and waits for no other
+  // stage: of one execution, in the mean over the program's. `index`: in its block.
   Seconds of(std::size_t program, std::size_t block, std::size_t index) const;
 
  private:

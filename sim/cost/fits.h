@@ -12,7 +12,7 @@ namespace sim {
 
 // What ships for a hardware preset, in its file's order; none where nothing does. Throws PresetError.
 std::vector<FittedRows> published_fits(const std::string& hardware);
-// Of a machine's own samples, kind by kind.
+// The fits of a machine's own samples, kind by kind.
 std::vector<FittedRows> fits_of(const Calibration& calibration);
 
 // A kernel that was timed, and its time as all others of its kind have it.

@@ -91,9 +91,9 @@ bool in_whole_slices(std::int64_t weight_bits, std::int64_t inner) {
   return inner % (4 * 128 / weight_bits) == 0;
 }
 
-// Of two rows and more, a token of each sequence, whether it can be the kernel that multiplies them by tensor
-// cores, and is where it does more: norm its input, or open gates (kernels/cuda/gemv.h says up to how many
-// rows).
+// Whether a product of two rows or more, a token of each sequence, can have the kernel that multiplies them
+// by tensor cores, and has it where that does more: norms its input, or opens gates (kernels/cuda/gemv.h
+// says up to how many rows).
 bool is_few_rows(const Plan& plan, const Operation& op, const Variables& v, std::int64_t most_rows) {
   if (op.kind != OpKind::matmul || op.dtype != DType::bf16 || v.query_length != 1 ||
       buffer_of(plan, op, Role::out).dtype != DType::bf16)

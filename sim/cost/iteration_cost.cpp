@@ -259,7 +259,7 @@ void IterationCost::add_host(const EnginePass& pass, CostBreakdown& cost) const 
   cost.add(CostKind::host, serving_.host_overlapped ? serving_.host_exposed : host, kEstimateError);
 }
 
-// Of an iteration that passes all stages: from each to the next, and the new tokens back.
+// The time to pass an iteration on through all stages: from each to the next, and the new tokens back.
 Seconds IterationCost::passed_on(const Iteration& iteration, double sampled) const {
   if (generation_->send_activation < 0) return {};
   double tokens = computed_sequences(iteration) * iteration.decode_tokens;

@@ -10,7 +10,7 @@ namespace sim {
 
 // How far apart two kernels of a kind lie, squared and in logarithms. What decides the efficiency of products
 // and of attention are their dimensions, a product's rows above all: one of one row is another thing than one
-// of a thousand with as many bytes. Of the kinds that stream through memory, the bytes decide.
+// of a thousand with as many bytes. The bytes decide for the kinds that stream through memory.
 double squared_distance(const KernelSample& a, const KernelSample& b);
 
 // Timed kernels around a shape of their kind, each with the logarithm of its time over its roofline's.
@@ -23,9 +23,9 @@ class NearSamples {
   double add(const KernelSample& timed, double log_ratio);
   bool empty() const { return samples_.empty(); }
 
-  // That logarithm at the shape; there must be a sample. Of products and attention: a plane through the
-  // nearest eight, each weighted by 1 / (squared distance + noise), whose slopes are held back as in ridge
-  // regression; never below the least of the eight or above the largest. Of the kinds that stream, on the
+  // That logarithm at the shape; there must be a sample. Products and attention have it on a plane through
+  // the nearest eight, each weighted by 1 / (squared distance + noise), with slopes held back as in ridge
+  // regression; never below the least of the eight or above the largest. Kinds that stream have it on the
   // line between the samples with fewer and with more bytes; beyond the outermost, that one's.
   double log_ratio();
 

@@ -254,7 +254,7 @@ TokensBetween add_tokens_between(const std::vector<Section>& sections, const std
   return {std::move(tokens), shift};
 }
 
-// Of all programs; the first one's tokens.
+// The same for all programs; returns the first one's tokens.
 std::vector<Seconds> add_tokens_between(const Plan& plan, const std::vector<std::int64_t>& shown,
                                         Execution& execution) {
   std::vector<Seconds> tokens;

@@ -33,8 +33,8 @@ constexpr Price operator*(Price a, double n) {
 struct KernelSoftware {
   std::string_view attention{}, products{}, collectives{};
   std::optional<DType> stored{};  // KernelSample::stored
-  // Of weights in fewer bits than the arithmetic: share of the wide product's bandwidth at which they are
-  // read.
+  // The share of the wide product's bandwidth at which weights are read that have fewer bits than the
+  // arithmetic.
   double narrow_weights = 1;
 };
 

@@ -88,8 +88,8 @@ struct PricedPlan {
   }
 };
 // What a step or a token of a plan touches before it comes back to the same weights: all that is live; of a
-// generation's cache, which is filled as it goes on, half of the places of new tokens, as in the mean. Of a
-// plan's first program. Zero where no sample was timed here: only those ask for it.
+// generation's cache, which is filled as it goes on, half of the places of new tokens, as in the mean. Only
+// the plan's first program counts. Zero where no sample was timed here: only those ask for it.
 Bytes working_set_of(const Plan& plan, const Calibration* calibration);
 PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
 

@@ -228,8 +228,8 @@ bool timed_here(const Calibration* calibration) {
 }
 
 // How much longer a kernel takes at the clock that the power limit leaves it: the full drop where tensor
-// cores are as busy as they can be, none where they idle. Of tables, whose kernels were timed without a
-// pause.
+// cores are as busy as they can be, none where they idle. It is for tables, whose kernels were timed
+// without a pause.
 double slower_under_load(const PricedOperation& alone, DType dtype, const Hardware& hardware) {
   const double busy = alone.work.flops.value / (hardware.peak_for(dtype).value * alone.price.seconds.value);
   return 1 + (1 / hardware.sustained_clock - 1) * std::min(1.0, busy / kFullLoad);

@@ -51,8 +51,8 @@ struct StepDetail {
   std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over a step but the first
   std::vector<MemoryTimePoint> first_step;  // of the fullest stage: what is made once is not there yet
   std::vector<MessageTraffic> traffic;      // by stage, in the order of the plan's blocks
-  // Of each stage; empty where the step has more than `most_operations`, which nobody would look at one by
-  // one.
+  // One for each stage; empty where the step has more than `most_operations`, which nobody would look at
+  // one by one.
   std::vector<OperationTimeline> operations;
 };
 // At most `memory_points` a stage, each the fullest moment of its interval.

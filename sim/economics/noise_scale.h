@@ -8,8 +8,8 @@
 
 namespace sim {
 
-// Of one step: |G|^2 of the true gradient, and tr(Sigma), the variance of a batch of one. Unbiased, and
-// either may be negative (there, appendix A.1).
+// One step's estimates: |G|^2 of the true gradient, and tr(Sigma), the variance of a batch of one. Unbiased,
+// and either may be negative (there, appendix A.1).
 struct NoiseEstimate {
   double squared_gradient = 0, variance = 0;
 };

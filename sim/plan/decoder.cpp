@@ -33,7 +33,7 @@ Dims row_dims(std::int64_t cols) {
   return {.rows = kRows, .cols = cols};
 }
 
-// Of the residual stream's own rows.
+// The residual stream's dimensions: its own rows, as wide as the model.
 Dims stream_dims(const PlanBuilder& b) {
   return {.rows = b.stream_rows(), .cols = b.model().hidden_size};
 }

@@ -360,7 +360,7 @@ class CandidateWalk::Layout {
                 (memory <= of_any_state &&
                  memory <= that_matters(pipeline.least_time(scenario_, *d.states))));
       };
-      // Of most candidates bounds of the memory say that they fit and are beaten, or that they are too large
+      // Bounds of the memory say of most candidates that they fit and are beaten, or that they are too large
       // and not the smallest.
       const PipelineMemory::Bounds bounds = pipeline.memory_bounds(scenario_, *d.states);
       const bool bounds_say =

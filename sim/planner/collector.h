@@ -43,7 +43,7 @@ class Collector {
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
   Bytes most_memory() const { return most_memory_; }
-  // Of the smallest of all so far.
+  // The memory of the smallest of all candidates so far.
   Bytes smallest_memory() const {
     return smallest_ < 0 ? Bytes{std::numeric_limits<std::int64_t>::max()} : smallest_memory_;
   }

@@ -90,7 +90,7 @@ class Stage {
 
 StagesInFlight in_flight(const Schedule& schedule, bool begins_gradients) {
   const auto chunks = static_cast<std::size_t>(schedule.chunks);
-  // Of each pass and chunk: of all stages, and those of the stage at hand.
+  // Moments by pass and chunk: those of all stages, and those of the stage at hand.
   std::vector<std::vector<Moment>> all(kCount<Pass> * chunks), most(all);
   std::vector<std::size_t> before(all.size());  // where those of the stage before begin
   Moment now;

@@ -272,7 +272,7 @@ class Groups {
   std::int32_t shift_;
 };
 
-// Of a schedule of few groups, what repeats when there are more; false where nothing does.
+// Finds in a schedule of few groups what repeats when there are more; false where nothing does.
 bool set_groups(const Schedule& few, const Schedule& with_another, std::int32_t shift, SlotEvents& set) {
   set.kinds.clear();
   const NumberedEvents all = numbered_events(few, set.kinds);

@@ -44,7 +44,7 @@ double hfu(const Report& report);  // executed FLOPs over the time and the dense
 double mbu(const Report& report);
 std::optional<Seconds> ttft(const Report& report);  // time to first token
 std::optional<Seconds> tpot(const Report& report);  // mean time a later token
-// Of a generation that read a text: e to the mean surprise of its tokens. None: it read none.
+// The perplexity of a generation that read a text: e to the mean surprise of its tokens. None: it read none.
 std::optional<double> perplexity(const Report& report);
 Bytes peak_memory(const Report& report, std::int32_t rank);  // sum of the ledger's lines
 std::int32_t fullest_rank(const Report& report);             // the first of those with the highest peak

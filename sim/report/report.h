@@ -58,8 +58,8 @@ struct Row {
   // The operation whose kernel does this one's work too, as its epilogue, and whose row has the time of both;
   // this one's duration is 0. Empty: a kernel of its own.
   std::string fused_into{};
-  // Of an exchange between ranks: the part of `duration` in which its rank does nothing else. None: not
-  // known, as in reports of before there was such a field, or not an exchange.
+  // The part of an exchange's `duration` in which its rank does nothing else. None: not known, as in reports
+  // of before there was such a field, or not an exchange between ranks.
   std::optional<Seconds> exposed{};
 };
 
@@ -110,7 +110,7 @@ struct TokenResult {
   std::int32_t token = 0;
   std::string text;  // what it adds, whole characters only
   Seconds duration;  // since the previous token; of the first: time to first token
-  // Of a text that is read, not written: how little the model expected this token, the negative logarithm of
+  // How little the model expected this token of a text that is read, not written: the negative logarithm of
   // its probability. None: the model chose the token itself.
   std::optional<double> surprise{};  // nats
 };

@@ -43,7 +43,7 @@ struct StepParts {
 };
 
 // For one rank that has rows, or the mean over all that have. Rows of operations count as long as they took.
-// Exchanges count by what of them is exposed (Row::exposed). Of those whose rows do not say it counts what
+// Exchanges count by what of them is exposed (Row::exposed). Those whose rows do not say it count by what
 // the rest of the step has room for, on no stage a larger part than on the one with the least room. What a
 // stage of a pipeline has left is bubble. Zero where nothing has been priced or measured.
 StepParts step_parts(const Report& report, std::optional<std::int32_t> rank = {});

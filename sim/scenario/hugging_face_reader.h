@@ -29,8 +29,8 @@ class HuggingFaceConfig : public JsonObject {
   std::int64_t size(std::string_view key, std::int64_t otherwise) {
     return has_value(key) ? size(key) : otherwise;
   }
-  // A number that a size is computed of: within what models can have, the size stays in 64 bits. Of sizes of
-  // which nothing is computed here, validate() finds those that no model has.
+  // A number that a size is computed of: within what models can have, the size stays in 64 bits. validate()
+  // finds sizes that no model has where nothing is computed of them here.
   std::int64_t factor(std::string_view key, std::int64_t least = 1, std::int64_t most = kLargestWidth) {
     const std::int64_t value = integer(key);
     if (value < least || value > most)

@@ -266,7 +266,7 @@ class FieldWriter {
 template <class FieldVisitor>
 inline constexpr bool reads = std::remove_cvref_t<FieldVisitor>::kReads;
 
-// Of an object that may have other fields besides.
+// Reads a struct from an object that may have other fields besides.
 template <class Struct>
 Struct struct_from(JsonObject& object, const LegalNumbers& legal) {
   Struct x{};
@@ -275,7 +275,7 @@ Struct struct_from(JsonObject& object, const LegalNumbers& legal) {
   return x;
 }
 
-// Of a whole file.
+// Reads a struct from the text of a whole file.
 template <class Struct>
 Struct struct_from_text(std::string_view text, const std::string& file, const LegalNumbers& legal) {
   const Json json = parse_json(text, file);

@@ -17,9 +17,9 @@ struct MemoryLevel {
   std::string source;
 };
 
-// Of all multiprocessors together, the fastest first; the device's own memory is among them. Levels that
-// nobody has told are left out: hardware that was measured has no caches here. Throws PresetError where the
-// file cannot be read.
+// The levels, the fastest first, each with the bandwidth of all multiprocessors together; the device's own
+// memory is among them. Levels that nobody has told are left out: hardware that was measured has no caches
+// here. Throws PresetError where the file cannot be read.
 std::vector<MemoryLevel> memory_levels(const Hardware& hardware);
 // What is in the file, as text, for tests and other files.
 std::vector<MemoryLevel> levels_on_chip(std::string_view json, const std::string& file,

@@ -173,7 +173,7 @@ struct Model {
   double embedding_multiplier = 1;  // of embeddings as layers read them, not of a tied head (Gemma)
   NormPlacement norm_placement = NormPlacement::before;
   bool norm_gains_from_one = false;  // files have RMSNorms' gains less 1 (Gemma)
-  // Of each head's elements those that positions rotate, the first ones in files (GPT-NeoX).
+  // The share of each head's elements that positions rotate, the first ones in files (GPT-NeoX).
   double partial_rotary_factor = 1;
   double rope_local_base_freq = 0;  // rope_theta of layers with windows, unscaled (Gemma 3); 0: as others
   bool parallel_residual = false;   // feed-forward beside attention, from the same input (GPT-J, Falcon)

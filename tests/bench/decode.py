@@ -19,7 +19,7 @@ import time
 PROMPT = "The ridge point of a roofline is"
 PROMPT_TOKENS = 512
 
-# Of Llama 3.2 1B (presets/models/llama-3.2-1b.json); the vocabulary is the tokenizer's.
+# The shape of Llama 3.2 1B (presets/models/llama-3.2-1b.json); the vocabulary is the tokenizer's.
 WIDTH, INNER, LAYERS, HEADS, KV_HEADS = 2048, 8192, 16, 32, 8
 
 

@@ -226,7 +226,7 @@ void bench_segments(Bench& bench, AttentionShape s) {
   const cpu::SegmentKeys keys[] = {{kFirst, own.data(), d_own.data(), kv_width},
                                    {kSecond, other.data(), d_other.data(), kv_width}};
   const std::span<const cpu::SegmentKeys> all(keys);
-  // Of the products of 2 T^2 D, half is seen of each rank's keys.
+  // Half of each rank's keys is seen, so half of each product's 2 T^2 D counts.
   const double product = number(s.B * s.H) * number(s.T * s.T) * number(s.D);
   const double rows = number(s.B * s.T * s.D), width = number(s.H + s.G) * 2;
   const auto run = [&](const char* of, std::span<const cpu::SegmentKeys> seen) {

@@ -4,7 +4,7 @@
     python3 tests/bench/perplexity.py --gguf FILE [--text presets/texts/factory.txt ...] [--tokens N]
     python3 tests/bench/perplexity.py --gguf FILE --formats build/release/tests/bench/perplexity [--only Q4_K_M ...]
 
-Of several texts it is that of all their tokens; each is read from its beginning, no more than 2,048 tokens of it.
+Several texts have one perplexity, over all their tokens; at most the first 2,048 tokens of each are read.
 
 With --formats, llama.cpp writes the model's weights in each of its formats first, and both programs read each file:
 both perplexities, and how far they are apart; then that of the same weights widened to F32, and how far each is from it,

@@ -34,7 +34,7 @@ class Edition:
             time.sleep(0.8)
 
     def text(self, path):
-        """Of a file of the page's, empty where it is not there."""
+        """The text of a file of the page's, empty where it is not there."""
         return self.page.value(f"FS.analyzePath('{path}').exists ? FS.readFile('{path}', {{encoding: 'utf8'}}) : ''")
 
     def kept(self, name):

@@ -36,7 +36,7 @@ const std::vector<Case> kCases = {
     {{2, 33, 3, 12, 6, 20, 10}, Type::f32},     {{1, 20, 2, 8, 4, 8, 16, {.window = 5}}, Type::f32},
 };
 
-// Of values that the type holds.
+// Random tensors of values that the type holds.
 test::LatentTensors<float> drawn(const Case& c) {
   test::LatentTensors<float> x = test::drawn_latents(c.shape);
   for (std::vector<float>* const values : {&x.q, &x.up, &x.rotary, &x.dout})

@@ -54,7 +54,7 @@ class DeviceArray {
  public:
   DeviceArray(const std::vector<float>& values, cuda::Type type)
       : count_(values.size()), type_(type), memory_(image(values, type)) {}
-  // Of NaN, so that what a kernel leaves unwritten shows.
+  // An array of NaN, so that what a kernel leaves unwritten shows.
   DeviceArray(std::int64_t count, cuda::Type type)
       : DeviceArray(std::vector<float>(static_cast<std::size_t>(count), NAN), type) {}
 

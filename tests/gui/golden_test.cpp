@@ -54,7 +54,7 @@ std::vector<std::uint8_t> read_golden(const std::filesystem::path& file, const s
   return {bytes.begin() + static_cast<std::ptrdiff_t>(header.size()), bytes.end()};
 }
 
-// Of all cells, those whose colour differs.
+// The share of all cells whose colour differs.
 double share_that_differs(const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b) {
   double cells = 0;
   for (std::size_t i = 0; i + 2 < a.size(); i += 3) {

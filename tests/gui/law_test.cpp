@@ -46,7 +46,7 @@ void check(const Figure& figure) {
   }
 }
 
-// Of 300 random scenarios, one after the other on screen: what the panels show, and what the desktop says.
+// Checks what panels show and the desktop says of 300 random scenarios, one after the other on screen.
 // `see` makes a panel show what it has.
 template <class See>
 void check_random_scenarios(tests::NullDesktop& desktop, const std::vector<std::string>& ids,

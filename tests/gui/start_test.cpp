@@ -16,7 +16,7 @@ using tests::NullDesktop;
 
 namespace {
 
-// Of the programs that are started while it lives.
+// The environment of the programs that are started while it lives.
 class Environment {
  public:
   explicit Environment(const char* backend) {

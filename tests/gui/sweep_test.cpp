@@ -191,7 +191,7 @@ TEST_CASE(
   }
   CHECK(desktop.says("measured"));
   CHECK_THAT(desktop.shell().exported("sweep", app::gui::ExportFormat::csv), contains("measured"));
-  // Of another model's curve they are no points.
+  // They are no points of another model's curve.
   s.model = sim::load_model_preset("gpt2-124m");
   desktop.shell().document().edit("another model", s);
   desktop.settle_studies();

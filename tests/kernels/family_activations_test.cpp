@@ -147,7 +147,7 @@ TEST_CASE("A norm of queries and keys without gains is that with gains of 1 up t
   CHECK(test::worst_error(without, to_double(run(ones.data()))) < 16 * 0x1p-24);
 }
 
-TEST_CASE("Of a partly rotated head the first pairs turn as a smaller head does, and the others stay") {
+TEST_CASE("The first pairs of a partly rotated head turn as a smaller head does, and the others stay") {
   const std::int64_t P = 30, D = 16, rotated = 6;
   std::vector<float> table(P * D, NAN), of_smaller(P * rotated, NAN);
   kernels::cpu::rope_table(table.data(), 10000, {}, P, D, rotated);

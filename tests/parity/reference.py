@@ -186,7 +186,7 @@ def attach_module(model):
 
 
 def module_loss(model, hidden, targets):
-    """Of the tokens after next; a sequence's last position has none. As a mean over all positions."""
+    """Loss of the tokens after next; a sequence's last position has none. As a mean over all positions."""
     layer, length = model.model.layers[-1], targets.shape[1]
     joined = torch.cat([layer.enorm(model.model.embed_tokens(targets)), layer.hnorm(hidden)], dim=-1)
     positions = torch.arange(length).unsqueeze(0)

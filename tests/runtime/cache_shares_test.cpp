@@ -21,7 +21,7 @@ TEST_CASE("Where memory is as fast as the cache nothing is said of what comes fr
   CHECK(runtime::cache_shares({}, 11).empty());
 }
 
-TEST_CASE("Of a cache that others hold most of, the part counts that is read faster than memory") {
+TEST_CASE("A cache that others hold most of counts as the part that is read faster than memory") {
   constexpr sim::Bytes kMiB{1 << 20};
   std::vector<sim::Bytes> asked;
   const auto serving = [&](sim::Bytes most) {

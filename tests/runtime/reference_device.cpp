@@ -197,8 +197,8 @@ void route(const A& a, const S&) {
   }
 }
 
-// Of a softmax over all experts whose chosen weights are normalised or not: by the chain rule, one
-// expert's logit after the other.
+// The gradient of a softmax over all experts, whose chosen weights are normalised or not: by the chain rule,
+// one expert's logit after the other.
 void route_backward(const A& a, const S&) {
   const kernels::RouteShape s = a.route();
   const kernels::RouteSettings settings = a.routing();
@@ -488,7 +488,7 @@ void cross_entropy_statistics(const A& a, const S& settings) {
   }
 }
 
-// Of all columns, or of those that this rank has: then the others' sums stand beside them.
+// The loss over all columns, or over those that this rank has: then the others' sums stand beside them.
 void cross_entropy(const A& a, const S& settings) {
   const std::span<const double> statistics = a.all(R::statistics);
   const bool divided = !statistics.empty();
@@ -559,7 +559,7 @@ void zero(const A& a, const S&) {
     std::memset(a.as<std::byte>(i), 0, static_cast<std::size_t>(a.bytes(i)));
 }
 
-// Pairs: where to, where from. Of a shard one may be padded.
+// Pairs: where to, where from. One of the two may be padded where it is a shard.
 void copy_pairs(const A& a, const S&) {
   for (std::size_t i = 0; i + 1 < a.operands(); i += 2)
     std::memcpy(a.as<std::byte>(i), a.as<std::byte>(i + 1),

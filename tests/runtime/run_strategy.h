@@ -23,7 +23,7 @@ struct Trained {
 
 inline Trained train_on_ranks(sim::Scenario scenario, const runtime::TrainSettings& settings,
                               const std::function<std::unique_ptr<runtime::Device>()>& make_device) {
-  // Of devices in double reports say what bounds their operations, too.
+  // Reports of devices in double say what bounds their operations, too.
   scenario.hardware.peak[sim::DType::fp64] = scenario.hardware.peak[sim::DType::fp32];
   Trained trained;
   runtime::run_thread_ranks(scenario.strategy.devices(), [&](runtime::Transport& transport) {

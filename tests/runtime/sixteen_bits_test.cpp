@@ -33,7 +33,7 @@ sim::Scenario in(sim::DType type, sim::Scenario scenario) {
   return scenario;
 }
 
-// Of a relative error of rounding to nearest.
+// Half of the largest relative error of rounding to nearest.
 double half_step(sim::DType type) {
   return type == sim::DType::bf16 ? 0x1p-9 : 0x1p-12;
 }

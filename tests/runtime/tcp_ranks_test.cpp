@@ -69,7 +69,7 @@ TEST_CASE("A first rank that is not there, and ranks that do not come, are named
                     contains("rank 1, 2 is missing"));
 }
 
-TEST_CASE("Of what Slurm says of a step, the first host and a node's tasks") {
+TEST_CASE("The first host and a node's tasks are read from what Slurm says of a step") {
   CHECK(runtime::first_host("node7") == "node7");
   CHECK(runtime::first_host("login,node7") == "login");
   CHECK(runtime::first_host("node[03-05,09],other") == "node03");

@@ -176,7 +176,7 @@ TEST_CASE(
   CHECK(refused[1] == refused[0]);
 }
 
-TEST_CASE("Of a run that was repeated it is said how far its times are apart, whatever was predicted") {
+TEST_CASE("Errors say how far the times of a repeated run are apart, whatever was predicted") {
   runtime::SeriesRun run;
   run.each_time = {2.0, 2.5, 2.0};
   const std::vector<double> repeats = runtime::errors_of({run, run}).repeats;
@@ -315,7 +315,7 @@ TEST_CASE("What operations of a run took each, times their number, is what they 
 }
 
 TEST_CASE(
-    "Of a generation that a short run repeats, the one counts whose median token is the median of theirs") {
+    "A short run counts that one of its repeated generations whose median token is the median of theirs") {
   const sim::Scenario scenario = tests::generation(tests::small_llama(), 6, 1);
   std::vector<double> medians, later;  // of each generation; tokens of this one behind the first
   std::size_t tokens = 0;

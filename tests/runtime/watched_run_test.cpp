@@ -12,7 +12,7 @@
 
 namespace {
 
-// Of the operations that tell a machine's pace, each as if it had taken ten times as long then.
+// A calibration of the operations that tell a machine's pace, each as if it had taken ten times as long.
 sim::Calibration calibration_of_a_slower_machine() {
   std::vector<runtime::SingleOperation> probed{runtime::probe_of_arithmetic()};
   for (const runtime::SingleOperation& stream : runtime::streams()) probed.push_back(stream);
@@ -64,7 +64,7 @@ TEST_CASE("A run of more than a second ends with how fast the machine was meanwh
   run_for(std::chrono::milliseconds(1600), watched.sink());
   REQUIRE(watched.meanwhile());
   CHECK(heard.end().slowdown == watched.meanwhile());
-  // Of arithmetic by looks while it ran, a tenth; of memory between what was known before and the end's look.
+  // Looks while it ran set arithmetic to a tenth; memory is between what was known before and the end's look.
   CHECK(watched.meanwhile()->arithmetic < 0.5);
   CHECK(watched.meanwhile()->memory < 1.5);
   CHECK(watched.meanwhile()->memory > 0.1);

@@ -17,7 +17,7 @@ constexpr int kRows = 64;  // queries of a consumer
 constexpr int kQueries = kConsumers * kRows;
 constexpr int kKeys = 128;  // a tile
 constexpr int kStages = 2;  // tiles of keys, and of values, that are under way or in use
-// Of 65,536 registers 168 are each thread's at the start; so these are the most.
+// Each thread has 168 of a multiprocessor's 65,536 registers at the start, so these are the most.
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
