@@ -206,8 +206,8 @@ std::string experts_of(std::int64_t first, std::int64_t count) {
                     : fmt::format("experts {} to {}", first, first + count - 1);
 }
 
-// A layer's forward pass: tokens go to the devices of their experts, are computed with there, and go back. Of
-// each device a few tokens are drawn; the busiest device has as many as the workload's imbalance says.
+// A layer's forward pass: tokens go to the devices of their experts, are computed with there, and go back. A
+// few tokens of each device are drawn; the busiest device has as many as the workload's imbalance says.
 void fill_experts(Film& film, const sim::Scenario& scenario, const sim::Report& report) {
   constexpr int kMostDevices = 16, kTokens = 8;
   const int devices = scenario.strategy.expert_parallel;

@@ -88,7 +88,7 @@ CUDA_DEVICE float sigmoid(float x) {
   return 1 / (1 + expf(-x));
 }
 
-// Of (R, F); a row's gate and up lie 2F apart from the next row's.
+// The sizes are (R, F); a row's gate and up lie 2F apart from the next row's.
 template <class T, int Width>
 CUDA_KERNEL(kThreads)
 swiglu_forward_kernel(T* out, const T* gate_up, std::int64_t count, std::int64_t F) {

@@ -14,7 +14,7 @@ struct TableShift {
   std::string what, software;  // of the table, as published_fits() names it
   double factor = 1;           // on its times; 1 where rows held out come no nearer by one
   std::int64_t rows = 0;       // that it was fitted to
-  // Of |predicted / measured - 1|: as the table ships, and of each row by the factor of all others.
+  // Quantiles of |predicted / measured - 1|: as the table ships, and of each row by the factor of all others.
   double median_before = 0, median = 0, p90 = 0;
   bool operator==(const TableShift&) const = default;
 };

@@ -22,8 +22,8 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// A scenario's model as its pipeline cuts it: the pieces that differ, and which of them each piece is. Of
-// DualPipe's two copies, one.
+// A scenario's model as its pipeline cuts it: the pieces that differ, and which of them each piece is. One
+// of DualPipe's two copies counts.
 struct Pieces {
   std::vector<Piece> distinct;
   std::vector<std::size_t> of_piece;

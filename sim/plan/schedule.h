@@ -77,7 +77,7 @@ enum class Chunks { one, several, two, any };
 // A schedule and what follows from its order. Requires a name of kScheduleNames.
 struct ScheduleTraits {
   std::string_view name;
-  // Of (stage, stages, chunks, micro-batches).
+  // The slots of a stage, by (stage, stages, chunks, micro-batches).
   std::vector<Slot> (*order)(std::int32_t, std::int32_t, std::int32_t, std::int32_t) = nullptr;
   Chunks chunks = Chunks::one;
   BackwardParts parts = BackwardParts::whole;

@@ -113,8 +113,8 @@ std::int64_t different(const std::vector<Candidate>& candidates) {
   return static_cast<std::int64_t>(met.size());
 }
 
-// From nothing, and for each further candidate where blocks are priced: what a larger space takes more. Of
-// most candidates a bound of the time says that they are beaten; where steps may take no longer than some
+// From nothing, and for each further candidate where blocks are priced: what a larger space takes more. A
+// bound of the time says of most candidates that they are beaten; where steps may take no longer than some
 // time, each of them is timed. Last, a scatter that keeps them all.
 void rates(const Calibration* calibration, int threads) {
   SearchSpace few = space_of_70b();

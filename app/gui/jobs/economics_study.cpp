@@ -19,7 +19,7 @@ double d(std::int64_t n) {
   return static_cast<double>(n);
 }
 
-// Of `times` as many data-parallel devices; with one, a smaller batch.
+// The scenario on `times` as many data-parallel devices; on one device, with a smaller batch.
 std::optional<sim::Scenario> scaled(const sim::Scenario& scenario, double times) {
   sim::Scenario s = scenario;
   const double replicas = s.strategy.data_parallel * times, batch = d(s.workload.global_batch_size) * times;
