@@ -170,7 +170,7 @@ def inside_share(predicted, residual, edges, rng):
 
 
 def error_summary(residual):
-    """Median and 90th percentile of |predicted / measured - 1|; bias is the median with its sign."""
+    """Median, mean and 90th percentile of |predicted / measured - 1|; bias is the median with its sign."""
     error = np.expm1(-residual)
     size = np.abs(error)
     return {"rows": len(residual), "median": round(float(np.median(size)), 4), "mean": round(float(size.mean()), 4),

@@ -30,7 +30,8 @@ struct ExtraTensor {
 // + feed_forward f + heads a + scores a s, with the model's widths.
 struct SavedActivations {
   double hidden = 0, query = 0, key_value = 0, feed_forward = 0, heads = 0, scores = 0;
-  // The part of `hidden` that tensor-parallel ranks all hold; sequence parallelism divides it too where it is on.
+  // The part of `hidden` that tensor-parallel ranks all hold; sequence parallelism divides it too where it is
+  // on.
   double hidden_of_every_rank = 0;
   bool operator==(const SavedActivations&) const = default;
 };

@@ -48,8 +48,8 @@ struct ErrorSummary {
   std::string source, gpu;                            // empty: of all
   std::size_t rows = 0, predicted = 0, compared = 0;  // of measurements
   std::size_t aside = 0;                              // rows that are none
-  // Quantiles of |error|, as fractions; error is predicted / measured - 1 of the time, or measured / predicted - 1 of a
-  // rate. Bias is the median error.
+  // Quantiles of |error|, as fractions; error is predicted / measured - 1 of the time, or measured /
+  // predicted - 1 of a rate. Bias is the median error.
   double median = 0, mean = 0, p90 = 0, bias = 0;
   double inside_band = 0;  // share of the measured that lie in the 90 % band
   // Whether runs fit: those that did and those that ran out of memory or crashed, and of how many of each it

@@ -31,8 +31,8 @@ struct TensorMap {
 
 #endif
 
-// A map of `count` heads of B sequences of T tokens; at most 256 tokens a box. Throws CudaError where the driver
-// has no TMA or refuses: rows and heads must begin at multiples of 16 bytes.
+// A map of `count` heads of B sequences of T tokens; at most 256 tokens a box. Throws CudaError where the
+// driver has no TMA or refuses: rows and heads must begin at multiples of 16 bytes.
 TensorMap map_heads_of_16_bits(const Heads<const std::uint16_t>& heads, std::int64_t count, std::int64_t T,
                                std::int64_t B, int box_tokens);
 template <class Element>
