@@ -21,14 +21,14 @@ inline Operand updates(BufferId b, std::int32_t layer_offset = 0) {
   return {b, Access::update, layer_offset};
 }
 
-// A list of one, into which the operation is moved: an initializer list would copy it.
+// A list that holds this one operation. The operation is moved: an initializer list would copy it.
 inline std::vector<Operation> list_of(Operation op) {
   std::vector<Operation> list;
   list.push_back(std::move(op));
   return list;
 }
 
-// Which types a scenario's tensors have.
+// The element types of a scenario's tensors and of its arithmetic.
 struct ElementTypes {
   DType product;         // arithmetic of the layers' matrix products
   DType wide_product;    // of attention and of the head, which stay in 16 bits where `product` is fp8
@@ -43,13 +43,13 @@ struct ElementTypes {
   bool master;      // an fp32 copy of the parameters for the optimizer
 };
 ElementTypes element_types(const Scenario& scenario);
-// 16-bit tensors of a stack are of the type that it stores: bf16 and fp16 do not meet in a product.
+// `stored` where `wanted` has 16 bits, else `wanted`: bf16 and fp16 do not meet in a product.
 DType sixteen_bits_as(DType stored, DType wanted);
 
 inline bool uses_dropout(const Scenario& s) {
   return s.workload.task == Task::train && s.implementation.dropout;
 }
-// The projections into the residual stream add it themselves: possible where nothing stands between.
+// Whether the projections into the residual stream add it themselves. Dropout or a collective prevents it.
 inline bool fuses_residual(const Scenario& s) {
   return s.implementation.fused_residual && !uses_dropout(s) && s.strategy.tensor_parallel == 1;
 }
@@ -61,8 +61,8 @@ Model shard_of(const Model& model, const Strategy& strategy);
 // Rows of embedding and head that a rank holds, with padding.
 std::int64_t held_vocabulary(const Scenario& scenario);
 
-// Ranks that hold the same parameters and divide a step's tokens, and those of them that ZeRO divides states
-// over.
+// data_ranks(): how many ranks hold the same parameters and divide a step's tokens. shard_ranks(): over how
+// many of these ZeRO divides states.
 inline int data_ranks(const Strategy& s) {
   return s.data_parallel * s.context_parallel;
 }
@@ -70,18 +70,18 @@ inline int shard_ranks(const Strategy& s) {
   return s.shard_group > 0 ? s.shard_group : data_ranks(s);
 }
 
-// Products write the gradients of their weights where nothing has before, in the place of adding to zeros: in
-// a step's first backward pass of each unit; where ZeRO adds up shards, in each.
+// Whether products write their weights' gradients, instead of adding to zeros, where nothing was written yet:
+// in a unit's first backward pass of a step, or in every backward pass where ZeRO adds up shards.
 inline bool products_write_gradients(const Scenario& s) {
   return s.implementation.runs_here && s.implementation.memory.weight_gradient == WeightGradient::accumulated;
 }
-// Whether each micro-batch's gradients are added to shards, and are whole for one unit's backward pass alone.
+// Whether each micro-batch's gradients are added to shards, and exist whole in one unit's backward only.
 inline bool adds_up_shards(const Strategy& s) {
   return s.zero_stage >= 2;
 }
 
-// Parameters and their states are worked on in units: the embedding's, a layer's, by what it consists of, the
-// head's.
+// Parameters and their states are gathered, reduced and updated in units: the embedding, one layer (named by
+// what it consists of), the head.
 enum class Unit { embedding, layer, expert_layer, state_space, attention, feed_forward, experts_alone, head };
 inline constexpr std::array kLayerUnits{Unit::layer,     Unit::expert_layer, Unit::state_space,
                                         Unit::attention, Unit::feed_forward, Unit::experts_alone};
@@ -102,7 +102,7 @@ inline bool has_whole_vocabulary(const Scenario& s) {
          s.implementation.serving->whole_head_on_each_rank;
 }
 
-// What makes one decoder layer's operations other than another's.
+// All that makes the operations of one decoder layer differ from those of another.
 struct LayerKind {
   LayerSort sort = LayerSort::whole;
   bool experts = false;
@@ -116,7 +116,7 @@ struct LayerKind {
   bool feeds_forward() const {
     return sort == LayerSort::whole || sort == LayerSort::feed_forward || sort == LayerSort::experts;
   }
-  // Which parameters it has, and so which unit it is.
+  // The unit of such a layer, which says what parameters it has.
   Unit unit() const {
     switch (sort) {
       case LayerSort::whole:
@@ -132,7 +132,7 @@ struct LayerKind {
     }
     return experts ? Unit::expert_layer : Unit::layer;
   }
-  // What the names of its blocks begin with: "layer", "layer.experts", "layer.window",
+  // The beginning of its blocks' names: "layer", "layer.experts", "layer.window",
   // "layer.window.experts", "layer.unrotated", "layer.lowest", ...; in hybrid models "layer.state_space",
   // "layer.attention", "layer.mlp", "layer.experts".
   std::string prefix() const {
@@ -159,7 +159,7 @@ inline LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
           .unrotated = m.is_unrotated_layer(layer),
           .lowest = trains_adapters(s.workload) && layer == 0};
 }
-// Those that a scenario has, in the order in which they first come.
+// The kinds of layers that a scenario's model has, in the order in which they first come.
 std::vector<LayerKind> layer_kinds(const Scenario& scenario);
 // The units of these layers, each once.
 std::vector<Unit> layer_units(const Scenario& scenario);
@@ -169,27 +169,27 @@ class PlanBuilder {
   explicit PlanBuilder(const Scenario& scenario);
 
   const Scenario& scenario() const { return plan_.scenario; }
-  // What one rank holds of it; num_hidden_layers and hidden_size are the whole model's.
+  // The model as one rank holds it (shard_of()); num_hidden_layers and hidden_size are the whole model's.
   const Model& model() const { return model_; }
   const Strategy& strategy() const { return plan_.scenario.strategy; }
   const ElementTypes& types() const { return types_; }
   // Rows of the residual stream that a rank holds: sequence parallelism divides them.
   Extent stream_rows() const { return stream_rows_; }
-  // Whether the backward pass that is being written is in two parts, as zero-bubble schedules run it.
+  // Whether the backward pass being written has two parts, of inputs and of weights (zero-bubble schedules).
   bool splits_backward() const { return splits_backward_; }
   void split_backward(bool split) { splits_backward_ = split; }
   bool tensor_parallel() const { return groups_.tensor >= 0; }
   // Whether ranks divide embedding and head; some inference engines hold both whole on each rank.
   bool divides_vocabulary() const { return tensor_parallel() && !has_whole_vocabulary(scenario()); }
-  // Experts of a layer that a rank holds, and ranks that hold the same experts (or parts of them).
+  // How many experts of a layer a rank holds, and how many ranks hold the same experts (or parts of them).
   std::int64_t experts_held() const { return model_.moe.num_experts / strategy().expert_parallel; }
   int expert_data_ranks() const;
 
   // Indices into Plan::groups, -1 where a group would be of one rank.
   struct Groups {
     std::int32_t tensor = -1, key_value = -1, context = -1, data = -1, pipeline = -1, tied_embedding = -1;
-    // In data parallelism: ranks that states are divided over, and those that hold the same shard (hybrid
-    // sharding).
+    // Of the data-parallel ranks: those that states are divided over, and those that hold the same shard
+    // (hybrid sharding).
     std::int32_t shard = -1, replica = -1;
     std::int32_t directions = -1;  // the two stages that hold the same pieces (DualPipe)
     std::int32_t expert = -1, expert_data = -1;
@@ -203,24 +203,24 @@ class PlanBuilder {
   const Buffer& buffer(BufferId b) const { return plan_.buffer(b); }
   // Kept from forward for backward: an instance for each layer and micro-batch.
   BufferId add_kept(const std::string& name, DType dtype, const Shape& shape);
-  // Lives inside one action of one block: named after the block.
+  // A buffer that lives inside one action of one block; its name begins with the block's.
   BufferId add_scratch(const std::string& block, const std::string& name, DType dtype, const Shape& shape);
-  // What the caller of a program fills or reads, there all the time.
+  // A buffer that the caller of a program fills or reads; it exists all the time.
   BufferId add_input(std::string_view name, DType dtype, const Shape& shape, bool per_micro_batch = false);
 
   BlockId add(Block block);
-  // A buffer that takes another one's place in operands with this layer offset.
+  // Operands on `buffer` at `layer_offset` become operands on `by` at `by_layer_offset`.
   struct Replacement {
     BufferId buffer = kNoBuffer;
     std::int32_t layer_offset = 0;
     BufferId by = kNoBuffer;
     std::int32_t by_layer_offset = layer_offset;
   };
-  // The same operations on other buffers, with scratch of its own.
+  // A block with the operations of the block `of` on other buffers, and with scratch of its own.
   BlockId add_variant(BlockId of, const std::string& name, const std::vector<Replacement>& replacements);
   void replace(BlockId in, const std::vector<Replacement>& replacements);
   const Block& block(BlockId b) const { return plan_.block(b); }
-  // Scales, then zeros, of a weight that is stored in fewer than 16 bits, as far as it has them.
+  // The scales, then the zeros, that a weight of fewer than 16 bits has; either may be absent.
   std::vector<BufferId> scales_of(BufferId weight) const;
   Plan take() { return std::move(plan_); }
 
@@ -235,7 +235,7 @@ class PlanBuilder {
   ElementTypes types_;
 };
 
-// How a set of results is laid out: add(name, dtype, shape) returns the buffer.
+// Adds the buffer of one result and returns it. The caller thus chooses whether results are kept or scratch.
 using AddBuffer = std::function<BufferId(PlanBuilder& builder, const std::string& block,
                                          const std::string& name, DType dtype, const Shape& shape)>;
 

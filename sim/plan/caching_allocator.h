@@ -48,13 +48,13 @@ class CachingAllocator {
     bool free = false;
   };
 
-  // Free blocks, the smallest first, of equal ones the first by segment and offset. Sizes are few and come
-  // back, so that each keeps its place when none is left of it.
+  // Free blocks, the smallest first; equal ones in the order of segment and offset. Sizes are few and recur,
+  // so a size keeps its entry when none of its blocks is left.
   class FreeBlocks {
    public:
     void insert(const Node& node, Block block);
     void erase(const Node& node);
-    // The first of at least so many bytes, taken out; kNone where there is none.
+    // Takes out the first block of at least so many bytes; kNone where there is none.
     Block take(std::int64_t bytes);
     std::vector<Block> in_order() const;
 

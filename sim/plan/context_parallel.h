@@ -1,9 +1,9 @@
 // Attention over the tokens of several context-parallel ranks, each of which has two segments of every
 // sequence, one from each end (zigzag), so that all see as many pairs.
 //
-// ring: keys and values pass from rank to rank while each computes what its queries see of those that it has;
-// the parts are merged by their log-sum-exp. Backward passes them round once more, and gradients of keys and
-// values one step behind, which come home last (Liu et al. 2023, arXiv 2310.01889; Brandon et al. 2023, arXiv
+// ring: keys and values pass from rank to rank, while each rank attends to those that it has at the moment;
+// the parts are merged by their log-sum-exp. Backward passes them round once more. Their gradients follow one
+// step behind, and reach their own rank last (Liu et al. 2023, arXiv 2310.01889; Brandon et al. 2023, arXiv
 // 2311.09431). all_to_all: each rank gives its rows of other ranks' heads for all rows of its own heads, and
 // back (Jacobs et al. 2023, arXiv 2309.14509).
 #pragma once

@@ -50,11 +50,11 @@ BufferId kept(PlanBuilder& builder, const std::string& block, const std::string&
 BufferId scratch(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
                  const Shape& shape);
 
-// Adds the buffers of a training layer's results, of a layer of any of the kinds.
+// Adds the buffers of a training layer's results: all that a layer of any of these kinds needs.
 LayerResults add_layer_results(PlanBuilder& builder, const std::string& block, AddBuffer add,
                                const std::vector<LayerKind>& kinds);
-// Those that no backward pass will read, as scratch: without statistics, and with the residual stream in
-// `residual`.
+// Adds results that no backward pass will read, as scratch: without statistics, and with the residual stream
+// in `residual`.
 LayerResults add_inference_results(PlanBuilder& builder, const std::string& block, BufferId residual,
                                    bool kv_cache, LayerKind kind);
 
@@ -74,8 +74,8 @@ struct LayerContext {
   Operand residual_in{}, residual_out{};                   // read; written
   BufferId rope_table = kNoBuffer, positions = kNoBuffer;  // the layer's own table
   KvCache cache{};                                         // absent: attention over the action's own tokens
-  // Scratch of the forward block. Products into the residual stream, where it is not added in the product;
-  // with sequence parallelism also this rank's rows of them, and all rows of the norms' outputs.
+  // Scratch of the forward block: results of products whose kernels do not add the residual stream
+  // themselves; with sequence parallelism also this rank's rows of these, and all rows of the norms' outputs.
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
   BufferId attention_norm_gathered = kNoBuffer, state_space_norm_gathered = kNoBuffer,
            mlp_norm_gathered = kNoBuffer;
@@ -92,7 +92,7 @@ LayerContext with_scratch(PlanBuilder& builder, const std::string& block, LayerC
 std::vector<Operation> layer_forward(PlanBuilder& builder, const std::string& block,
                                      const DecoderParameters& p, const LayerResults& r,
                                      const LayerContext& c);
-// Scratch for the keys and values of all ranks of a context-parallel group, where they are gathered.
+// Scratch for the keys and values of all context-parallel ranks; kNoBuffer where they are not gathered.
 BufferId add_kv_of_all_ranks(PlanBuilder& builder, const std::string& block, const std::string& name);
 
 // `gradient` is the residual stream's, updated in place from the layer's output to its input. Zero-bubble
@@ -114,7 +114,7 @@ std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::stri
 NormResult add_norm_result(PlanBuilder& builder, const std::string& block, const std::string& name,
                            AddBuffer add, bool statistics);
 
-// The rotary table of layers with windows, where it is another; with `rows` positions.
+// Adds the rotary table of layers with windows, of `rows` positions; kNoBuffer where theirs is the model's.
 BufferId add_local_rope_table(PlanBuilder& builder, std::int64_t rows);
 
 // out = embedding_multiplier * inp, of this rank's rows; the same for gradients. `suffix`: forward, backward.
@@ -125,19 +125,19 @@ Operation scale_embedding(const PlanBuilder& builder, const std::string& suffix,
 std::vector<Operation> sum_over_tensor_ranks(const PlanBuilder& builder, const std::string& id, Phase pass,
                                              BufferId whole, BufferId rows);
 
-// All rows of what sequence parallelism divides.
+// Gathers what sequence parallelism divides: each rank's `rows` into `whole`.
 Operation gather_rows(const PlanBuilder& builder, const std::string& id, Phase pass, BufferId whole,
                       BufferId rows);
 
-// out (rows, cols) = inp (rows, inner) W^T [+ bias] [+ residual]
-// What a product with a weight computes in: engines multiply fp8 weights as they are; own kernels expand
-// weights of fewer bits on the way (kernels/cuda/gemv.h), as all do integers.
+// The type that a product with a weight computes in. Engines multiply fp8 weights as they are; Ridgepoint's
+// kernels expand weights of fewer bits on the way (kernels/cuda/gemv.h), and all software expands integers.
 DType product_type(const PlanBuilder& builder, BufferId weight);
 // Lets a forward product read the scales and zeros that its weight has.
 void add_scales(const PlanBuilder& builder, BufferId weight, Operation& product);
+// out (rows, cols) = inp (rows, inner) W^T [+ bias] [+ residual]
 Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out, Operand inp, const Affine& p,
                  Operand residual, Dims dims);
-// The two products of its backward pass, weight first: what only it needs can then go.
+// The two backward products of a matmul. The weight's comes first: what only it reads can then be freed.
 std::vector<Operation> matmul_backward(const PlanBuilder& builder, const std::string& id, BufferId dinp,
                                        BufferId dout, BufferId inp, const Affine& p, Dims dims);
 

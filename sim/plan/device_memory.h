@@ -18,7 +18,7 @@ struct DeviceMemory {
 // before it gives back what it holds free.
 DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory,
                            Bytes limit = {std::numeric_limits<std::int64_t>::max()});
-// Whether that looks at the instances of a memory plan, or only at its peak.
+// Whether device_memory() reads the instances of a memory plan, or only its peak.
 bool looks_at_instances(const MemoryProfile& profile);
 
 // Copies of whole stages that the memory profile names, for a rank that holds so many elements of parameters:

@@ -18,7 +18,7 @@ struct Variables {
 };
 
 // A monomial: factor * batch^a * query_length^b * kv_length^c / divisor; validate() sees to it that the
-// division is exact. Where a run may find more than is expected, `most` is the factor of what memory is for.
+// division is exact. Where a run may need more than is expected, `most` is the factor that sizes memory.
 struct Extent {
   std::int64_t factor = 1;
   std::int64_t most = 0;  // 0: factor

@@ -1,5 +1,5 @@
-// What an implementation's memory profile says it makes beyond the operations' own tensors, written into a
-// plan that has its blocks: as Operation::beside.
+// Tensors that an implementation makes beyond the operations' own, as its memory profile says. They are
+// written as Operation::beside into a plan that already has its blocks.
 #pragma once
 #include "sim/plan/plan.h"
 

@@ -10,8 +10,8 @@
 
 namespace sim {
 
-// A block's operations with the conversions before its fp8 products, each tensor once; the same where there
-// are none, and for software whose profile says what its own kernels for it pass (QuantisationProfile).
+// A block's operations with conversions before its fp8 products; each tensor is converted once. Unchanged
+// where there are none, or where the software's profile has its own kernels' traffic (QuantisationProfile).
 std::vector<Operation> with_conversions(PlanBuilder& builder, const std::string& block,
                                         std::vector<Operation> operations);
 

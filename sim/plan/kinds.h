@@ -61,10 +61,10 @@ enum class Role : std::uint8_t {
 };
 // clang-format on
 
-// `accumulate`: written by the first action of a step that has the operand, added to by all others.
+// `accumulate`: the first action of a step that has the operand writes it, and all others add to it.
 enum class Access : std::uint8_t { read, write, update, accumulate };
 
-// Which sort of work it is; in a sentence by its name.
+// The sort of work that a kind does. The table below names it in sentences.
 enum class Family : std::uint8_t {
   products,
   attention,
@@ -85,10 +85,10 @@ inline constexpr std::array<std::string_view, 11> kOtherWords<Family>{
     "the optimizer", "copies to and from the host", "communication", "element-wise operations"};
 // clang-format on
 
-// The part of a pass that a kind belongs to. Backward products are two: of the input, of the weight.
+// The part of a pass that a kind belongs to. A product has two backward kinds: for its input, for its weight.
 enum class Direction : std::uint8_t { forward, backward, input_gradient, weight_gradient, any };
 
-// What measurements price it by (cost/efficiency.cpp, cost/gpu_price.cpp, cost/calibration.cpp).
+// The measured curve that prices a kind (cost/efficiency.cpp, cost/gpu_price.cpp, cost/calibration.cpp).
 enum class Curve : std::uint8_t {
   streamed,   // bytes through memory, one after the other
   scattered,  // rows in any order
@@ -103,11 +103,11 @@ enum class Curve : std::uint8_t {
   network
 };
 
-// As communication libraries know them.
+// Collectives, by their names in communication libraries.
 enum class CollectiveOperation { all_reduce, all_gather, reduce_scatter, all_to_all, send_receive };
 
-// What passes a rank's link of a message's bytes by the ring algorithms (nccl-tests, PERFORMANCE.md): of
-// all-gather and reduce-scatter the message is the gathered tensor.
+// The share `parts / of` of a message's bytes that passes a rank's link in the ring algorithms (nccl-tests,
+// PERFORMANCE.md). The message of all-gather and reduce-scatter is the gathered tensor.
 struct BusShare {
   std::int64_t parts, of;
 };
@@ -128,15 +128,15 @@ struct OperandInfo {
   Access access{};
   bool optional = false;
   Size size = Size::any;
-  Product elements{};              // that it has
-  Product touched{};               // of these, where that is not all of the buffer
-  Role touched_beside{};           // `touched` holds only where this operand is there
-  std::optional<Passes> passes{};  // through memory, where they are not one for each access
-  Role more_beside{};              // where this operand is there, `more` holds in their place
+  Product elements{};              // how many the operand has, by `size`
+  Product touched{};               // how many are accessed, where not the whole buffer is
+  Role touched_beside{};           // `touched` holds only where this operand is present
+  std::optional<Passes> passes{};  // through memory, where not one for each access
+  Role more_beside{};              // where this operand is present, `more` replaces `passes`
   Passes more{};
 };
 
-// In the order that operations have them. The last `repeated` may come any number of times.
+// A kind's operands, in the order of Operation::operands. The last `repeated` may come any number of times.
 struct Operands {
   std::array<OperandInfo, 9> all{};
   std::uint8_t count = 0, repeated = 0;
@@ -157,7 +157,7 @@ struct Operands {
 struct Arithmetic {
   Product flops{};        // executed
   Product model_flops{};  // that the mathematics needs and MFU counts: those of matrix products alone
-  Role each{};            // both for each element of the operands of this role
+  Role each{};            // where set: both are per element of this role's operands
   bool tensor_cores = false;
 };
 
@@ -191,11 +191,11 @@ inline bool takes(OpKind kind, Role role) {
 inline bool is_collective(OpKind kind) {
   return info(kind).collective.has_value();
 }
-// Matrix products of a layer, one or one for each expert.
+// Whether it is a layer's matrix product: a single one, or one for each expert.
 inline bool is_product(OpKind kind) {
   return info(kind).family == Family::products;
 }
-// What multiplies queries by keys: not what rotates, stores or merges.
+// Whether it multiplies queries by keys; kinds that only rotate, store or merge do not count.
 inline bool is_attention(OpKind kind) {
   return info(kind).family == Family::attention && info(kind).arithmetic.tensor_cores;
 }

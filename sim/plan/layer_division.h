@@ -11,16 +11,16 @@ namespace sim {
 // Pieces that the strategy cuts the model into.
 std::int32_t pieces_of(const Strategy& s);
 
-// Layers that the strategy names for the pipeline's ends are theirs; the other stages share the rest. With
-// the head's cost counted where the implementation balances it (nanotron): as many layers as its FLOPs, V h
-// against the products of one.
+// The pipeline's ends have the layers that the strategy names for them; the others share the rest. Where the
+// implementation balances the head (nanotron), the head counts as so many layers: its FLOPs, V h, over those
+// of one layer's products.
 LayerRange layers_of(const Scenario& s, std::int32_t piece);
 
 // Why the model cannot be divided so.
 std::vector<Problem> division_problems(const Scenario& s);
 
-// Forgets what makes some pieces larger than others: for models made of the scenario's layers by other
-// counts.
+// Clears the fields that make some pieces larger than others, for models that have other numbers of the
+// scenario's layers.
 void divide_evenly(Scenario& s);
 
 }  // namespace sim

@@ -13,9 +13,9 @@ std::vector<Problem> validate(const Scenario& scenario);
 // What is wrong with the model alone, whatever it is to do.
 std::vector<Problem> validate(const Model& model);
 
-// What is wrong with the model, and with the fields of strategy and workload each by itself: where nothing
-// is, what a report's metrics are computed of stays in 64 bits. Says less than validate(): reports of runs
-// that rules of plans have since come to refuse are still read. Never throws.
+// What is wrong with the model, and with each field of strategy and workload by itself. Where nothing is, the
+// numbers behind a report's metrics fit in 64 bits. It checks less than validate(), so that reports of runs
+// that today's rules would refuse can still be read. Never throws.
 std::vector<Problem> problems_of_numbers(const Scenario& scenario);
 
 // What a reader should know of a scenario that has a plan: sequences beyond the positions that a model was

@@ -1,5 +1,5 @@
-// Which instance of which buffer lives from which operation to which. Buffers that the same blocks use live
-// alike but for the operation within a block, and are followed as one. Included by .cpp files only.
+// The first and the last operation in the life of each instance of a buffer. Buffers that the same blocks use
+// live alike but for the operation within a block, so they are followed as one. Included by .cpp files only.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace sim {
 
-// A buffer's uses in one block: operations, inclusive.
+// A buffer's use in one block: its first and last operation there, inclusive.
 struct BlockUse {
   BufferId buffer = kNoBuffer;
   std::int32_t layer_offset = 0;
@@ -17,7 +17,7 @@ struct BlockUse {
 };
 using BlockUses = std::vector<std::vector<BlockUse>>;  // by block
 
-// Buffers in the device's memory, or those in the host's; for views, what they are part of.
+// Uses of the buffers in the device's memory, or of those in the host's. A view counts as its whole buffer.
 BlockUses uses_of_blocks(const Plan& plan, bool on_host = false);
 
 inline bool is_scratch(const Buffer& b) {
@@ -56,7 +56,7 @@ class LifeGroups {
   std::vector<Group> groups_;
   std::vector<Operations> operations_;
   std::vector<std::vector<GroupUse>> uses_;       // by block; not of scratch
-  std::vector<std::vector<GroupUse>> recurring_;  // those that a block's next action at a layer may change
+  std::vector<std::vector<GroupUse>> recurring_;  // uses that a block's next action at a layer may change
   std::vector<Member> members_;                   // by buffer
   std::vector<std::vector<BlockUse>> scratch_;    // by block
 };

@@ -17,7 +17,7 @@ std::vector<Problem> lora_problems(const Scenario& scenario);
 // `held`: the model, or what a rank has of it.
 std::vector<AdapterSite> adapter_sites(const Model& held, const Workload& workload);
 
-// What the names of its buffers and operations begin with: "layer.attention.qkv.query_adapter".
+// The beginning of the names of an adapter's buffers and operations: "layer.attention.qkv.query_adapter".
 std::string adapter_name(const Model& model, const AdapterSite& site);
 
 // The buffers of what x A^T gives, which is kept for the backward pass; in the order of
@@ -29,8 +29,8 @@ std::vector<BufferId> add_adapter_results(PlanBuilder& builder, const std::strin
 std::vector<Operation> with_adapters(PlanBuilder& builder, const std::string& block,
                                      const DecoderParameters& p, const LayerResults& r,
                                      std::vector<Operation> forward);
-// `gradient` is the residual stream's. Below the lowest adapter nothing learns: the lowest layer leaves it
-// out.
+// `gradient` is the residual stream's. Nothing below the lowest adapter learns, so the lowest layer does not
+// compute this gradient.
 std::vector<Operation> with_adapters_backward(PlanBuilder& builder, const std::string& block,
                                               const DecoderParameters& p, const LayerResults& r,
                                               LayerKind kind, BufferId gradient,

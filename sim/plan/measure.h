@@ -68,35 +68,35 @@ constexpr Product operator*(Measure a, Measure b) {
   return Product(a) * b;
 }
 
-// With the variables as the operation sees them (bound_to()).
+// `v` are the variables as the operation sees them (bound_to()).
 double value(Measure measure, const Operation& op, const Variables& v);
 double value(const Product& product, const Operation& op, const Variables& v);
-// Whether its value follows from Variables::kv_length.
+// Whether the product's value depends on Variables::kv_length.
 bool depends_on_length(const Product& product);
 
-// Pairs of a query and a key that causal attention lets see each other, over all sequences and one head; with
-// a window a query sees as many of the latest keys, itself included, with a chunk those of its own segment of
-// so many tokens. 0: all.
+// Pairs of a query and a key that causal attention lets see each other, over all sequences and one head. With
+// a window a query sees the latest `window` keys, its own included. With a chunk it sees the keys of its own
+// segment of `chunk` tokens, up to its own. 0: no such limit.
 double visible_pairs(const Variables& v, std::int64_t window = 0, std::int64_t chunk = 0);
 
-// The causal attention that an operation on one of several context-parallel ranks is a part of, which it is
-// as fast as: gathered keys have the queries of the whole sequence; a step of a ring is like attention over
-// the rank's own tokens.
+// The variables of the causal attention whose speed an operation on a context-parallel rank has. An operation
+// on gathered keys is a part of attention with the queries of the whole sequence; a step of a ring is as fast
+// as attention over the rank's own tokens.
 Variables whole_attention(const Operation& op, Variables v);
 
 // The pairs that an attention operation computes, over all sequences and one head. Work, prices and
 // calibrations count them here.
 double attended_pairs(const Operation& op, const Variables& v);
 
-// Experts of those that a rank holds whose weights are read: with a capacity all, since each has its places;
-// else those that at least one row is for, in expectation of balanced and independent choices:
+// How many of a rank's experts have their weights read. With a capacity it is all of them, since each has its
+// places. Else it is those that get at least one row, in expectation of balanced and independent choices:
 // groups (1 - (1 - chosen / experts)^tokens).
 double experts_hit(const Operation& op, const Variables& v);
 
 // FLOPs of the products of a selective scan, of one token (kernels/selective_scan.h): within a chunk of Q
 // tokens, or of all where they are fewer, 2 Q states for each group and 2 Q head_dim + 4 states head_dim for
-// each head. Backward makes the first three times, of the second two, of the third two and a half: each
-// product twice, and the states once more.
+// each head. The backward pass takes three times the first term, twice the second and two and a half times
+// the third: each product twice, and the states once more.
 double scan_flops(const Dims& dims, const Variables& v, bool backward);
 
 // Five iterations of X = aX + (bA + cA^2) X with A = X X^T, along the shorter side (Jordan et al. 2024,

@@ -71,16 +71,16 @@ struct MemoryPlan {
   }
 };
 
-// Lives, and offsets by best fit, largest first. arena >= live_peak; the difference is what packing wastes.
-// Without addresses, all offsets are 0 and the arena is the live peak: what a prediction needs of plans with
-// many instances. Unlisted: the same without the instances, for whoever asks for the peak alone.
+// assigned: offsets by best fit, largest first. arena >= live_peak; the difference is what packing wastes.
+// none: all offsets are 0 and the arena is the live peak, which is enough to predict plans with many
+// instances. unlisted: as none, but without the list of instances, for callers that need the peak alone.
 enum class Addresses { assigned, none, unlisted };
-// In training, later steps find what the first one makes.
+// In training, the first step makes some buffers (Lifetime::first_use), which later steps find.
 enum class Step { first, later };
 MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned,
                        Step step = Step::later);
 
-// The same of what a rank keeps in its host's memory (offloading); empty without.
+// The same for what a rank keeps in its host's memory (offloading); empty without offloading.
 MemoryPlan plan_host_memory(const Plan& plan, std::size_t program = 0);
 
 // Calls visit for every program, in order, in a later step; quicker than one after the other.

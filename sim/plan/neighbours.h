@@ -1,4 +1,4 @@
-// Operations that always stand behind each other.
+// Operations that always follow one another.
 #pragma once
 #include <vector>
 
@@ -6,9 +6,9 @@
 
 namespace sim {
 
-// For each block, whether operation i is what precedes operation i + 1 in every block that has an operation
-// of that one's id. Only then may the two be fused: recomputed without the first, the second would otherwise
-// give other bits than in the forward pass.
+// For each block and its operation i: whether the same operation precedes operation i + 1 in every block that
+// has i + 1 (by id). Only then may the two be fused: otherwise a block that recomputes the second without the
+// first would give other bits than the forward pass.
 std::vector<std::vector<bool>> always_followed(const Plan& plan);
 
 }  // namespace sim

@@ -1,5 +1,5 @@
-// The operations that plans are made of. What a kind is stands in kinds.cpp; it is executed by the runtime's
-// kernel of that kind, which knows nothing of layers or models.
+// The operations that plans are made of. kinds.cpp says what each kind is. The runtime's kernel of the kind
+// executes an operation and knows nothing of layers or models.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,14 +19,14 @@ struct Operand {
   std::int32_t layer_offset = 0;  // a per-layer buffer's instance is at action.layer + layer_offset
 };
 
-// What an action with these variables does: never `accumulate`.
+// The access that an action with these variables makes: `accumulate` becomes write or update.
 constexpr Access access_of(const Operand& o, const Variables& v) {
   if (o.access != Access::accumulate) return o.access;
   return v.begins_gradients ? Access::write : Access::update;
 }
 
-// Those that the kind's row in kinds.cpp multiplies, and of attention its window or chunk and its ALiBi; the
-// others stay zero.
+// An operation sets the sizes that its kind's row in kinds.cpp multiplies, and attention also its window or
+// chunk and its ALiBi heads; the others stay zero.
 struct Dims {
   Extent rows = 0, cols = 0, inner = 0;
   std::int64_t hidden = 0, vocab = 0;
@@ -71,16 +71,16 @@ struct Operation {
                      // step; route: what weights are multiplied by
   // route: weights are sigmoids of the logits, not their softmax; they are divided by their sum.
   bool sigmoid = false, normalised = false;
-  // Rows of experts: each has as many places as the others, and what is more is dropped (Dims::inner of a
-  // permutation are all places, rows of a product those of the experts that it multiplies).
+  // Experts' rows: all experts have the same number of places, and rows beyond it are dropped. Dims::inner of
+  // a permutation counts all places; Dims::rows of a product counts those of the experts that it multiplies.
   bool has_capacity = false;
-  // attention: scores before the softmax, cross_entropy and sample: logits, are cap tanh(x / cap); 0: as they
-  // are.
+  // x becomes cap tanh(x / cap), where x are attention's scores before the softmax, or the logits of
+  // cross_entropy and sample. 0: x stays as it is.
   float cap = 0;
   std::int32_t group = -1;  // collectives: index into Plan::groups
   // Runs beside the next operation of its block, and the one after that waits for both.
   bool beside_next = false;
-  // Attention over heads that were exchanged for the sequence: queries are all kv_length tokens of it.
+  // Attention after ranks exchanged heads for the sequence: its queries are all kv_length tokens of it.
   bool whole_sequence = false;
   bool decay = false;  // adamw: weight decay applies to every tensor of this operation
   Place place{};

@@ -20,14 +20,14 @@ struct Tensor {
   // ZeRO: what the optimizer of this rank works on, flattened and padded to a multiple of the ranks; the
   // moments and the master copy are of this size. Without ZeRO, the whole.
   BufferId parameter_shard = kNoBuffer, gradient_shard = kNoBuffer;
-  // ZeRO 3 gathers a layer's parameters for each pass: `parameter` is forward's copy, this is backward's.
-  // Elsewhere both are the parameter.
+  // ZeRO 3 gathers a layer's parameters for each pass: `parameter` is the forward pass's copy, this one the
+  // backward pass's. Without ZeRO 3 both are the parameter itself.
   BufferId parameter_for_backward = kNoBuffer;
   bool decay = false;       // weight decay applies: matrices only
   bool replicated = false;  // every rank of a tensor-parallel group holds the same
   bool is_written =
-      false;  // its gradient, by its product, before anything adds to it (products_write_gradients())
-  bool of_experts = false;  // ranks that hold the same are those of the group `expert_data`
+      false;  // its product writes the gradient before anything adds to it (products_write_gradients())
+  bool of_experts = false;  // the ranks of the group `expert_data` hold the same
   int zero_stage = 0;       // 0 also where no other rank holds the same
   explicit operator bool() const { return parameter != kNoBuffer; }
   bool learns() const { return gradient != kNoBuffer; }
@@ -51,7 +51,7 @@ struct Adapter : AdapterSite {
   Tensor down, up;  // (rank, inputs), (outputs, rank)
 };
 
-// The parts of a layer; all() is every parameter of one.
+// The structs below are parts of a layer; all(part) ties every parameter of the part.
 
 // A layer with experts: those that a rank holds, (experts, out, in), and what every rank holds.
 struct ExpertParameters {
@@ -64,7 +64,7 @@ struct ExpertParameters {
   }
 };
 
-// Latent attention. Without a latent of queries q_up is from the hidden state.
+// Latent attention. Where queries have no latent, q_up multiplies the hidden state.
 struct LatentParameters {
   Affine q_down, q_up, kv_down, kv_up;
   Tensor q_norm, kv_norm;
@@ -80,13 +80,13 @@ struct StateSpaceParameters {
   static auto all(auto& p) { return std::tie(p.in, p.conv, p.heads, p.norm, p.out); }
 };
 
-// A module of multi-token prediction, beside its layer's; embedding and head are the model's.
+// What a module of multi-token prediction has beside its layer; embedding and head are the model's.
 struct PredictionParameters {
   Affine hidden_norm, embedding_norm, projection, final_norm;
   static auto all(auto& p) { return std::tie(p.hidden_norm, p.embedding_norm, p.projection, p.final_norm); }
 };
 
-// Adds the parameters that there are.
+// Appends to `group` the parameters that exist.
 inline void append(std::vector<Tensor>& group, const Tensor& t) {
   if (t) group.push_back(t);
 }
@@ -114,18 +114,18 @@ struct DecoderParameters {
   Affine final_norm;
   std::vector<Adapter> adapters;  // of each layer
   Tensor head;                    // the embedding's where the model ties them
-  // Modules of multi-token prediction: each the model with `prediction`, and a layer of its own.
+  // Modules of multi-token prediction: each has `prediction` and a layer of its own; the rest is the model's.
   std::vector<DecoderParameters> modules;
   PredictionParameters prediction;
 
-  // The units that are reduced, updated and gathered together, each tensor once. A tied head is of the
-  // embedding's unit, unless it lies in another pipeline stage and is a copy. Multi-token prediction is of
-  // the head's unit.
+  // The tensors of each unit, which are reduced, updated and gathered together; each tensor comes once. A
+  // tied head belongs to the embedding's unit, unless it lies in another pipeline stage and is a copy.
+  // Multi-token prediction belongs to the head's unit.
   std::vector<Tensor> embedding_group() const;
   std::vector<Tensor> layer_group(Unit unit) const;
   std::vector<Tensor> head_group() const;
 
-  // What sequence-parallel ranks hold alike of a layer, but have gradients of their own rows of.
+  // Parameters of a layer that sequence-parallel ranks hold alike; each has gradients of its own rows alone.
   std::vector<Tensor> of_own_rows(Unit unit) const;
   // Key and value rows of the QKV gradients, where several ranks hold the same key-value head.
   std::vector<BufferId> key_value_gradients;
@@ -136,17 +136,17 @@ struct DecoderParameters {
   bool embedding_is_copied = false;
 };
 
-// Those of them that learn.
+// Those of the tensors that learn.
 std::vector<Tensor> learning(std::vector<Tensor> tensors);
 
-// The same with the parameters that backward and recompute read.
+// The parameters as the backward pass and recomputation read them (parameter_for_backward).
 DecoderParameters for_backward(DecoderParameters p);
 
-// What the layer of a module of multi-token prediction is.
+// The unit of the layer in a module of multi-token prediction.
 inline Unit prediction_unit(const Model& whole) {
   return whole.is_expert_layer(whole.num_hidden_layers - 1) ? Unit::expert_layer : Unit::layer;
 }
-// What the names of its buffers and operations begin with.
+// The beginning of the names of a module's buffers and operations.
 std::string module_prefix(std::size_t module);
 
 // Adds the buffers; names are those of plan/README.md.

@@ -48,8 +48,8 @@ struct Reduced {
 void set_pass_steps(const Scenario& scenario, const Piece& piece, Pass pass, Reduced reduced,
                     const BucketLayers& bucket, std::vector<UnitStep>& into);
 
-// Which gradients of a piece a pass has; a tied embedding's are not reduced with the pass where micro-batches
-// of the other direction add to them, too.
+// gradients_of(): which gradients of a piece a pass has. defers_embedding(): whether the tied embedding's are
+// not reduced with the pass, because micro-batches of the other direction also add to them.
 Reduced gradients_of(Pass pass);
 bool defers_embedding(const Scenario& scenario);
 

@@ -2,9 +2,9 @@
 // predict(), a device in runtime's measure().
 //
 //   Buffer     what memory is for
-//   Block      a list of operations, written once (decoder layer forward, its backward, embedding, head,
-//   optimizer, ...) Action     one entry of a program: a block at a layer and micro-batch, with its variables
-//   bound Program    the actions of one role, in order; all ranks of a pipeline stage share it
+//   Block      a list of operations, written once (layer, its backward, embedding, head, optimizer, ...)
+//   Action     one entry of a program: a block at a layer and micro-batch, with its variables bound
+//   Program    the actions of one role, in order; all ranks of a pipeline stage share it
 //
 // A row of a report is (phase, operation id); layer, micro-batch and rank are coordinates, not part of the
 // id.
@@ -47,22 +47,22 @@ struct Buffer {
   Lifetime lifetime = Lifetime::uses;
   bool per_layer = false;        // an instance for each layer index
   bool per_micro_batch = false;  // an instance for each micro-batch
-  // gradient, moments and master copy: the parameter that they belong to; which moment follows from the name.
+  // For a gradient, a moment or a master copy: its parameter. The buffer's name says which moment it is.
   BufferId parameter = kNoBuffer;
-  // The part of another buffer that this rank works on (ZeRO), or rows of it: it has no memory of its own.
+  // A view has no memory of its own: it is this rank's part (ZeRO) of the buffer view_of, or rows of it.
   BufferId view_of = kNoBuffer;
-  std::int32_t part = 0;  // of a view: so many of its own size lie before it
-  // For a view of columns: where they begin in the rows of what it is a part of, and how wide these are; 0:
-  // the view is of whole rows.
+  std::int32_t part = 0;  // of a view: how many parts of the same size lie before it
+  // For a view of columns: its first column in the rows of view_of, and the width of those rows (row_width 0:
+  // the view is of whole rows).
   std::int64_t first_column = 0, row_width = 0;
-  // ZeRO's shards, flat: the group whose rank i has part i, the last ones less where it does not divide
-  // evenly. In a view, i stands in place of `part`.
+  // For ZeRO's flat shards: the group whose rank i has part i. The last parts are smaller where the ranks do
+  // not divide the size evenly. In a view, i takes the place of `part`.
   std::int32_t shard_group = -1;
   bool on_host = false;  // in the host's memory
 
   std::int64_t elements(const Variables& v) const;
-  Bytes bytes(const Variables& v) const;   // of one instance, as many as are expected
-  Bytes memory(const Variables& v) const;  // for one instance: for as many as there may be
+  Bytes bytes(const Variables& v) const;   // of one instance, with the expected sizes
+  Bytes memory(const Variables& v) const;  // for one instance, with the largest sizes that may come
 };
 
 using BlockId = std::int32_t;
@@ -79,7 +79,7 @@ enum class BlockRole : std::uint8_t {
   copy,       // to the host's memory or from it
   optimizer,  // norms, clipping, update
 };
-// A pass over the model, which a block of embedding, layer or head is of.
+// The pass over the model that a block of the embedding, a layer or the head belongs to; others have none.
 enum class BlockPass : std::uint8_t { none, forward, recompute, backward, backward_input, backward_weight };
 constexpr bool is_backward(BlockPass pass) {
   return pass >= BlockPass::backward;
@@ -94,8 +94,8 @@ struct Block {
 
 enum class Phase { forward, recompute, backward, optimizer, prefill, decode };
 
-// Sends run beside compute and the other collectives; a receive is in the stream that needs what it brings.
-// Copies to the host's memory and from it run beside each other, and the host computes beside all.
+// Sends run beside compute and the other collectives; a receive stands in the stream that needs its message.
+// Copies to the host and from it run beside each other, and the host computes beside everything else.
 inline constexpr std::int32_t kComputeStream = 0, kCollectiveStream = 1, kSendStream = 2;
 inline constexpr std::int32_t kToHostStream = 3, kFromHostStream = 4, kHostStream = 5;
 inline constexpr std::int32_t kStreams = 6;
@@ -108,8 +108,8 @@ struct Action {
   std::int32_t micro_batch = 0;
   std::int32_t chunk = 0;  // virtual pipeline stage
   std::int32_t stream = kComputeStream;
-  // Begins when the action before it in its stream and this one, of any stream of its program, have ended:
-  // an index into the program, or -1.
+  // The action begins when the one before it in its stream has ended and the action `wait` has, too: an index
+  // into the same program, of any stream; -1: none.
   std::int32_t wait = -1;
   std::int32_t wait_also = -1;  // the same, of one more stream
   std::int32_t peer = -1;       // send, receive: the other end's program; `chunk` is then the receiver's
@@ -189,7 +189,7 @@ inline constexpr std::string_view window_block_table = "input.window_block_table
 // fp32 (2, key-value heads): what keys, then values, in an fp8 cache are multiplied by.
 inline constexpr std::string_view kv_scales = "input.kv_scales";
 inline constexpr std::string_view local_rope_table =
-    "input.local_rope_table";  // the same for layers with windows, where it is another
+    "input.local_rope_table";  // as rope_table, for layers with windows where theirs differs
 inline constexpr std::string_view rope_table =
     "input.rope_table";                               // fp32 (max positions, head_dim): cosines, sines
 inline constexpr std::string_view losses = "losses";  // fp32 (batch * query_length), per micro-batch

@@ -15,14 +15,14 @@ struct StepPlan {
   StepBlocks blocks;
 };
 StepPlan make_step_plan(const Scenario& scenario);
-// With the backward passes of other schedules, too: some_split has them whole and in two parts.
+// The same with the backward passes of schedules that split like `parts`; some_split: whole and in two parts.
 StepPlan make_step_plan(const Scenario& scenario, BackwardParts parts);
 // Without the blocks of passes: parameters and their states, and what is done for them.
 StepPlan make_state_plan(const Scenario& scenario);
-// What a pipeline's stages send to each other alone.
+// Only what a pipeline's stages send to each other.
 StepPlan make_transfer_plan(const Scenario& scenario);
-// The block that reduces so many layers' gradients in one message, which is added where there is none yet; -1
-// where a layer's are not reduced.
+// The block that reduces the gradients of so many layers in one message; it is added where there is none yet.
+// -1 where layers' gradients are not reduced.
 BlockId bucket_block(StepPlan& step, Unit unit, std::int32_t layers);
 
 // A generation's blocks and buffers, without its program.

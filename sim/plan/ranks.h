@@ -7,7 +7,7 @@
 
 namespace sim {
 
-// Why an order is none, as what follows "strategy.rank_order"; empty where it is one.
+// Why `order` is not a valid rank order, as words to follow "strategy.rank_order"; empty where it is one.
 std::string rank_order_problem(const std::string& order);
 
 // Distances between neighbours of each kind. Requires rank_order_problem(s.rank_order).empty().
@@ -28,8 +28,8 @@ std::vector<std::int32_t> members_of(const Strategy& s, const Group& group, std:
 // The data- and context-parallel ranks together: those that hold the same parameters.
 Group data_group(const Strategy& s);
 
-// Those that expert parallelism divides experts over: the data group, or with experts that are not divided by
-// tensor parallelism the tensor-parallel ranks with it.
+// The ranks that expert parallelism divides experts over: the data group, joined by the tensor-parallel ranks
+// where tensor parallelism does not divide experts.
 Group expert_ranks(const Strategy& s);
 
 // A group's first `n` ranks, and those at the same place in each such part; `n` divides it without a

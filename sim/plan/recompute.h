@@ -3,9 +3,9 @@
 // Operations of a layer fall into groups by their ids, whose words strategy.recompute_operations takes:
 //   norm              layer.attention_norm, layer.mlp_norm
 //   qkv               layer.attention.qkv with its rotation; latent attention's products and norms
-//   attention_core    layer.attention.{flash, standard}: what only its own backward pass reads is dropped,
-//   its output
-//                     stays, since the projection after it needs it too
+//   attention_core    layer.attention.{flash, standard}: what only its own backward pass
+//                     reads is dropped; its output stays, since the projection after it
+//                     needs it too
 //   attention_output  layer.attention.output with its residual
 //   mlp_up            layer.mlp.{up, gate_up}, and those of experts
 //   activation        layer.mlp.{gelu, swiglu, ...}, and those of experts
@@ -27,7 +27,7 @@ std::string_view recompute_word_of(std::string_view id);
 // Whether the group is computed again.
 bool recomputes(const Strategy& s, std::string_view word);
 
-// How many of a pipeline chunk's `layers` lie between inputs that are kept: 1 but for full and sqrt.
+// How many of a pipeline chunk's `layers` share one kept input: 1 unless recompute is full or sqrt.
 std::int32_t recompute_interval(const Strategy& s, std::int32_t layers);
 
 // A layer's place among those that are recomputed from one kept input.

@@ -45,7 +45,7 @@ struct Slot {
 
 // Where the model chunks lie.
 enum class Placement {
-  loop,            // piece chunk * stages + stage is chunk `chunk` of a stage
+  loop,            // chunk c of stage s is piece c * stages + s
   v,               // two chunks: down the stages, and back up
   two_directions,  // a piece a stage, twice: chunk 1 holds the model the other way round
 };
@@ -58,20 +58,20 @@ struct Schedule {
   // Pieces that a micro-batch passes through.
   std::int32_t pieces() const { return placement == Placement::two_directions ? stages : stages * chunks; }
   std::int32_t piece(std::int32_t stage, std::int32_t chunk) const;
-  // Where a piece is for micro-batches of `chunk` (which matters in two directions alone).
+  // Where a piece lies for micro-batches that pass `chunk` (the chunk matters in two directions alone).
   struct Place {
     std::int32_t stage = 0, chunk = 0;
   };
   Place place_of(std::int32_t piece, std::int32_t chunk) const;
-  // Whether a micro-batch passes a chunk: of two directions it takes one.
+  // Whether a micro-batch passes a chunk: with two directions it passes only one of them.
   bool passes(std::int32_t micro_batch, std::int32_t chunk) const {
     return placement != Placement::two_directions || (micro_batch >= micro_batches / 2) == (chunk == 1);
   }
 };
 
-// Whether backward is in two parts: in some of its passes (some are whole), in all of them.
+// Which backward passes are split into two parts, of inputs and of weights: none, some, or all.
 enum class BackwardParts { whole, some_split, all_split };
-// Chunks of layers that a stage has: one, two or more, two, or as many as one likes.
+// How many chunks of layers a stage may have: one; two or more (several); exactly two; any number.
 enum class Chunks { one, several, two, any };
 
 // A schedule and what follows from its order. Requires a name of kScheduleNames.
@@ -83,14 +83,14 @@ struct ScheduleTraits {
   BackwardParts parts = BackwardParts::whole;
   Placement placement = Placement::loop;
   bool pairs = false;  // works on passes in pairs (Slot::with_next)
-  // Chunks are passed by groups of as many micro-batches as there are stages.
+  // Micro-batches pass the chunks in groups of as many micro-batches as there are stages.
   bool in_groups = false;
-  // Groups of as many micro-batches as there are stages (of two directions: twice as many) that fill the
-  // pipeline; each further one repeats what the last did. 0: no group repeats another.
+  // How many groups fill the pipeline; each further group repeats the one before it. A group has as many
+  // micro-batches as there are stages (two directions: twice as many). 0: no group repeats another.
   std::int32_t filling = 2;
 };
 const ScheduleTraits& traits_of_schedule(std::string_view name);
-// The plainest schedule that places the model so.
+// The plainest schedule of a placement, with passes in pairs or without.
 inline constexpr std::string_view kPlainSchedule = "1f1b";
 std::string_view plainest_schedule(Placement placement, bool pairs);
 
@@ -108,7 +108,7 @@ inline bool pairs_passes(std::string_view name) {
   return traits_of_schedule(name).pairs;
 }
 
-// Requires schedule_problems(...).empty(). `chunks` is virtual_pipeline.
+// Throws std::invalid_argument with the first of schedule_problems(). `chunks` is virtual_pipeline.
 Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t chunks,
                        std::int32_t micro_batches);
 
@@ -121,7 +121,7 @@ struct LayerRange {
 // whole cost (nanotron, PipelineParallel's build_model); some may get none.
 LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers, double head = 0);
 
-// What happens in a schedule, in an order in which nothing waits for what comes later. It ends where all
+// The slots of a schedule in an order in which none waits for a later one. The list ends early where all
 // stages wait for each other.
 struct ScheduleEvent {
   std::int32_t stage = 0;
@@ -130,7 +130,7 @@ struct ScheduleEvent {
 };
 struct ScheduleEvents {
   std::vector<ScheduleEvent> events = {};
-  std::size_t messages = 0;  // numbers that these may have
+  std::size_t messages = 0;  // how many there are, numbered from 0
 };
 ScheduleEvents events_of(const Schedule& schedule);
 

@@ -1,6 +1,6 @@
-// A state-space mixer, Mamba-2 (Dao & Gu 2024, arXiv 2405.21060): one projection gives a gate, what states
-// are written from, what writes and reads them, and a time step a head; a short convolution, the scan, a norm
-// by the gate, and a projection back. Tensor-parallel ranks have whole groups of heads, so nothing is
+// A state-space mixer, Mamba-2 (Dao & Gu 2024, arXiv 2405.21060): one projection gives a gate, the states'
+// inputs x, B and C, which write and read the states, and a time step a head. A short convolution, the scan,
+// a gated norm and a projection back follow. Tensor-parallel ranks have whole groups of heads, so nothing is
 // exchanged between the two projections.
 #pragma once
 #include <string>

@@ -31,7 +31,7 @@ struct LayerBlocks {
   BlockId to_host = -1, from_host = -1;
 };
 
-// A block of one kind of work for each unit; -1: of a unit that has nothing to do there.
+// For each unit, its block of one sort of work; -1: the unit has nothing to do there.
 struct UnitBlocks : PerUnit<BlockId> {
   UnitBlocks() { fill(-1); }
 };
@@ -41,13 +41,13 @@ struct BucketLayers : PerUnit<std::int32_t> {
   BucketLayers() { fill(1); }
 };
 
-// What a unit's passes read and write of its parameters: these, and whole gradients.
+// The buffers that a unit's passes read and write: its parameters and their whole gradients.
 using UnitParameters = PerUnit<std::vector<BufferId>>;
 
 // Gradients of several layers in one message.
 struct BucketBlocks {
   Bytes layer_bytes;  // gradients of one of them, whole
-  // That so many bytes hold, of as many as a model has; 1 where layers' gradients go one by one.
+  // How many layers so many bytes hold, from 1 (layers' gradients go one by one) to all of the model.
   std::int32_t layers_in(std::int64_t bytes, std::int64_t layers_of_model) const {
     return static_cast<std::int32_t>(
         std::clamp<std::int64_t>(bytes / std::max<std::int64_t>(1, layer_bytes.value), 1, layers_of_model));

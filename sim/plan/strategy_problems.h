@@ -1,4 +1,4 @@
-// What of a strategy cannot be, beyond the degrees that validate.cpp looks at. Included by .cpp files only.
+// What is wrong with a strategy, beyond the degrees that validate.cpp checks. Included by .cpp files only.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace sim {
 
-// Requires degrees from 1 on whose product is a number of devices.
+// Requires degrees of at least 1 whose product is a number of devices.
 std::vector<Problem> strategy_problems(const Scenario& scenario);
 
 }  // namespace sim

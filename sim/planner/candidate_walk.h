@@ -1,5 +1,5 @@
-// All candidates of a space in order: what contradicts itself is refused in bulk, the rest is estimated with
-// what neighbours have in common found once.
+// Walks all candidates of a space in order. Those that contradict themselves are refused in bulk; the others
+// are estimated, and what neighbours have in common is found once.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,9 +11,9 @@
 
 namespace sim {
 
-// The field of a candidate whose value comes to what another does that the space tries: an expert over as
-// many devices as a layer, or states over all ranks, either of which 0 says too. Such candidates are refused
-// by that field, so that a strategy is found once. Empty: none.
+// The field of a candidate whose value means the same as 0, where the space tries 0 too: an expert over as
+// many devices as a layer, or states over all ranks. Such candidates are refused by that field, so that a
+// strategy is found once. Empty: there is no such field.
 std::string_view said_twice(const SearchSpace& space, const Strategy& strategy);
 
 // A space's fields are listed in four groups, of which each needs those before it: how layers are divided,

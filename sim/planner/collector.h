@@ -19,26 +19,26 @@ inline std::uint64_t hash_of(std::int64_t index) {
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
-// A scatter that takes candidates of any hash_of().
+// The bound of a scatter that takes every candidate, whatever its hash_of().
 inline constexpr std::uint64_t kDrawsAll = std::numeric_limits<std::uint64_t>::max();
 
 class Collector {
  public:
-  // `draw_below`: of hash_of() candidates that the scatter takes, as most_drawn() has it.
+  // `draw_below`: the scatter takes candidates whose hash_of() is below it; from most_drawn().
   Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
             const SearchOptions& options, std::uint64_t draw_below);
 
   // Reasons are numbered, so that counting them costs nothing.
   std::size_t reason(const std::string& what);
-  // So many candidates contradict themselves.
+  // Counts so many candidates as refused for this reason.
   void refuse(std::size_t reason, std::int64_t candidates) {
     refused_[reason] += candidates;
     looked_at_ += candidates;
   }
 
-  // Whether the scatter takes it.
+  // Whether the scatter takes the candidate.
   bool is_drawn(std::int64_t index) const { return hash_of(index) < draw_below_; }
-  // `tokens` of a step.
+  // `tokens`: of one step.
   Candidate candidate(std::int64_t index, std::int32_t devices, double tokens,
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
@@ -47,31 +47,31 @@ class Collector {
   Bytes smallest_memory() const {
     return smallest_ < 0 ? Bytes{std::numeric_limits<std::int64_t>::max()} : smallest_memory_;
   }
-  // The time of all that fit is asked for, whatever its bounds say.
+  // Whether the time of every candidate that fits is needed, whatever its bounds say.
   bool times_all() const { return limits_time_ || draw_below_ == kDrawsAll; }
-  // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more
-  // memory than this. Never less as long as nothing is added.
+  // A candidate that fits and takes `least` or longer can be kept only if it needs no more memory than this.
+  // The value never falls as long as nothing is added.
   Bytes memory_that_matters(std::int32_t devices, double tokens, Seconds least) const;
-  // One that does not matter.
+  // Counts a candidate that fits but cannot be kept.
   void add_beaten() { count({.fits_memory = true, .refused_by = {}, .kept = false}); }
-  // What became of one.
+  // What became of a candidate.
   struct Added {
     bool fits_memory = false;
     std::optional<std::size_t> refused_by;
     bool kept = false;  // among the best or in the front
   };
   Added add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate);
-  // A later one that comes to the same is no better: whether it need not be added, for it is counted.
+  // Counts a later candidate with the same estimate, which is no better. False: it must be added instead.
   bool add_alike(std::int64_t index, const Added& earlier) {
     if (earlier.kept || is_drawn(index)) return false;
     count(earlier);
     return true;
   }
 
-  // What others have found, that beats what this one may find.
+  // Takes over what other searches have found, which may beat what this one finds.
   void learn(const SearchResult& found);
 
-  // What was collected; begins anew, but for what is known to beat others.
+  // Returns what was collected and begins anew, but keeps what is known to beat others.
   SearchResult take();
 
  private:
@@ -81,7 +81,7 @@ class Collector {
     double worst = 0;  // cost of the last of the kept, once there are as many as wanted
     bool full = false;
   };
-  // A legal one; of those that are too large the time is found only where the scatter draws them.
+  // Counts a legal candidate. The time of one that is too large is found only where the scatter draws it.
   void count(const Added& added) {
     ++legal_;
     if (added.fits_memory) ++evaluated_;
@@ -89,7 +89,7 @@ class Collector {
     ++fitting_;
     ++looked_at_;
   }
-  // Whether they do.
+  // keep_best() and keep_front() return whether they keep the candidate.
   bool keep_best(const Candidate& c, Objective objective);
   bool keep_front(const Candidate& c);
   void draw(const Candidate& c);
@@ -114,14 +114,14 @@ class Collector {
 
 // Sorts the best of an objective and leaves as many as are wanted.
 void cut_best(std::vector<Candidate>& best, Objective objective, std::size_t most);
-// Leaves those that no other is better than.
+// Leaves the candidates that no other one beats.
 void cut_front(std::vector<Candidate>& front);
-// Leaves as many as are wanted of an even draw, by number.
+// Leaves the `most` points with the smallest hashes, an even draw, sorted by number.
 void cut_points(std::vector<Candidate>& points, std::size_t most);
-// The same of two draws, each by number.
+// The same for two draws together, each sorted by number.
 void join_points(std::vector<Candidate>& into, const std::vector<Candidate>& other, std::size_t most);
-// A scatter of a space's legal candidates is of those with the smallest hashes: an end that leaves enough of
-// them, from the share of the legal among a few thousand that are tried. The same for all ranges of a space.
+// The scatter shows the legal candidates with the smallest hashes. This is an upper end of hashes that leaves
+// enough of them, by the legal share of a few thousand tried; all ranges of a space have the same.
 std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points);
 
 }  // namespace sim

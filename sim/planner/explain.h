@@ -41,7 +41,7 @@ struct SpendingRow {
 struct Explanation {
   std::vector<Seconds> step;      // of each scenario, by predict()
   std::vector<Bytes> memory;      // of its fullest device
-  std::vector<SpendingRow> rows;  // those that any of them has; the largest difference first
+  std::vector<SpendingRow> rows;  // parts that any scenario has; the largest difference first
   // "the first is 12 % faster: 0.8 s less bubble, 0.1 s more tensor exchange"; of one scenario, its largest
   // part.
   std::string sentence;

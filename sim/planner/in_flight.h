@@ -1,4 +1,4 @@
-// Which micro-batches a stage holds while it works on another: what of a schedule its memory depends on.
+// How many micro-batches a stage holds while it works on another: all that its memory needs of a schedule.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace sim {
 
-// A moment of a pass, and the micro-batches but its own.
+// A moment of a pass, and the micro-batches in flight besides the pass's own.
 struct InFlight {
   Pass pass{};
   std::int32_t chunk = 0, stage = 0;
-  // Where a stage has the model's first and its last piece as two chunks: on their way from the one to the
-  // other, forward and back.
+  // Where a stage has the model's first and last pieces as two chunks: micro-batches on their way from one to
+  // the other, in the forward and in the backward pass.
   std::int32_t between_forward = 0, between_backward = 0;
   std::int32_t carried_back = 0;  // between the backward passes of two chunks
   bool covered = false;  // the stage before has a moment of the same pass that holds as much of everything

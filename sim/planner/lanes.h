@@ -1,5 +1,5 @@
-// Several times beside each other, with which a clock runs as with one: of several runs of the same steps, or
-// of one run from several beginnings. Arithmetic is lane by lane.
+// Several times side by side, which a clock treats like one time: of several runs of the same steps, or of
+// one run with several beginnings. Arithmetic is lane by lane.
 #pragma once
 #include <cstddef>
 
@@ -57,7 +57,7 @@ template <std::size_t n>
 SIM_INLINE Seconds lane_of(const LanesOf<n>& from, std::size_t lane) {
   return {from.of[lane]};
 }
-// How many runs a time of such a type is of.
+// How many runs a time of this type holds.
 template <class Time>
 inline constexpr std::size_t lanes_of = 1;
 template <std::size_t n>

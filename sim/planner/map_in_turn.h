@@ -6,11 +6,11 @@
 
 namespace sim {
 
-// Each key is looked for from the last on.
+// Each search for a key starts where the last one ended.
 template <class Key, class Value>
 class MapInTurn {
  public:
-  // The key's value, and whether it is a new one. There until another is added.
+  // The key's value, and whether it is new. The reference is valid until another key is added.
   std::pair<Value&, bool> try_emplace(const Key& key) {
     const std::size_t known = entries_.size();
     for (std::size_t i = 0; i < known; ++i, ++last_) {

@@ -15,8 +15,8 @@
 
 namespace sim {
 
-// What a step adds at most, and leaves. `reads`: of its parts, at most in each, while the parameters that are
-// yet to be read are so large a share of those that its block reads: from all of them to none.
+// Bytes that a step adds at most (`most`) and leaves behind (`left`). `reads` has the most in each part of a
+// step, while the parameters yet to be read are `share` of the bytes that its block reads: from all to none.
 struct StepChange {
   struct WhileReading {
     double share = 0, most = 0;
@@ -60,9 +60,9 @@ struct PieceMemory {
   mutable EnumArray<Pass, MapInTurn<BucketLayers, std::vector<UnitStep>>> units_with;
 };
 
-// Finds it for pieces of any size. What a layer adds follows from
+// Finds the PieceMemory of pieces of any size. What a layer adds follows from
 // its place: whether it is the piece's first or last, and where it lies among those that are recomputed
-// together. Pieces of a few layers have all places.
+// together. Pieces of a few layers have layers in all of these places.
 class PassMemory {
  public:
   // Writes programs of the blocks, which it refers to, as it is asked for pieces: not by several threads at a

@@ -1,9 +1,9 @@
 // A pass of a micro-batch as a whole: when streams are free after it, from when they were before.
 //
-// A clock's arithmetic is sums and maxima, so that what a pass does to four times - of compute, collectives,
-// the host and sends - is said by how much later each is than each of those before, at least ("max-plus";
-// Baccelli et al. 1992, Synchronization and Linearity). The clock that runs plans finds all of it at once:
-// beside each other, in lanes, the pass begins where one of these is zero and all others were long ago.
+// A pass moves four times: of compute, collectives, the host and sends. A clock's arithmetic is sums and
+// maxima, so a table describes the pass: by how much each time after it exceeds each time before it, at least
+// ("max-plus"; Baccelli et al. 1992, Synchronization and Linearity). The clock that runs plans finds it in
+// one run of several lanes: in each lane one time begins at zero and all others lie long before.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace sim {
 
-// Actions that follow each other in one stream are one action: exact, for both device and host are sums and
-// maxima. What the host does first is that of the first.
+// Joins actions that follow each other in one stream into one action. This is exact: the times of device and
+// host are sums and maxima. The work that the host does first is that of the first action.
 ActionTime in_turn(const ActionTime& first, const ActionTime& then);
 ActionTime repeated(const ActionTime& action, std::int32_t times);
 inline bool is_there(const ActionTime& t) {
@@ -25,8 +25,8 @@ inline bool is_there(const ActionTime& t) {
 enum From : std::size_t { kFromCompute, kFromCollectives, kFromHost, kFromSends, kFroms };
 using FromEach = std::array<Seconds, kFroms>;
 
-// What gathers from the beginning of the step on come to, from where collectives and the host were before
-// them.
+// When gathers that start at the beginning of the step end, measured from where collectives and the host
+// were before them.
 struct GathersAhead {
   Seconds compute_from_collectives = kNever,
           compute_from_host = kNever;  // of the pass that reads what they bring
@@ -36,8 +36,8 @@ struct GathersAhead {
 
 struct PassTime {
   FromEach compute, collectives, host;  // after the pass; sends are where they were
-  // More of compute while earlier collectives still run: a share of the time that they take from its
-  // beginning on, and at most.
+  // Extra time of compute while earlier collectives still run: `slower` times the time that they run after
+  // the pass begins, at most `most_slower`.
   double slower = 0;
   Seconds most_slower{};
   GathersAhead ahead{};
@@ -46,10 +46,10 @@ struct PassTime {
 // What `count` units alike take, one after the other; a UnitStep (plan/pass_steps.h) with its prices.
 struct TimedStep {
   ActionTime gather = {};   // of the parameters that it reads, if it gathers them
-  ActionTime before = {};   // compute with no need of parameters
-  ActionTime work = {};     // compute from where it reads them on
+  ActionTime before = {};   // compute that needs no gathered parameters
+  ActionTime work = {};     // compute from the first read of parameters on
   ActionTime message = {};  // of gradients
-  // With every so many units, of which so many were there before; 0: none.
+  // The message goes after every `bucket` units; `waiting` units came before this step. bucket 0: no message.
   std::int32_t bucket = 0, waiting = 0;
   std::int32_t count = 1;  // 0: the message alone
   bool reads = false, gathers = false;
@@ -62,8 +62,8 @@ struct PassBegin {
   Interference interference = {};
   bool hosts = false;  // take part
 };
-// What a pass takes of compute and of collectives, whatever goes on before and beside it: its first gather
-// begins when what was computed before has ended.
+// Lower bounds of what a pass adds to the streams of compute and of collectives, whatever goes on before and
+// beside it. Its first gather begins when the compute before it has ended.
 struct LeastOfPass {
   Seconds compute, collectives;
 };

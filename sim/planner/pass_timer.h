@@ -28,10 +28,10 @@ struct PassKind {
   bool begins_step = false;       // its stage's first
   bool reads_ahead = false;       // its chunk's first: reads what is gathered from the step's beginning on
   bool begins_gradients = false;  // its chunk's first that has gradients, of embedding and head at least
-  bool begins_weights = false;    // its chunk's first that has those of layers' products
+  bool begins_weights = false;    // its chunk's first with gradients of layers' products
   bool ends_gradients = false;    // the last that has them
-  bool follows_input = false;     // what the host does before a pass it has done before the part of inputs
-  // All that it is, as one number.
+  bool follows_input = false;     // the host's work before a pass was done before its part of inputs
+  // All fields as one number below kPassCodes.
   constexpr unsigned code() const {
     return static_cast<unsigned>(pass) | (begins_step ? 4u : 0u) | (reads_ahead ? 8u : 0u) |
            (begins_gradients ? 16u : 0u) | (ends_gradients ? 32u : 0u) | (follows_input ? 64u : 0u) |
@@ -39,7 +39,7 @@ struct PassKind {
   }
 };
 inline constexpr std::size_t kPassCodes = 256;
-// Those that schedules have.
+// The kinds of passes that schedules have.
 inline constexpr std::array<PassKind, 16> kPassKinds{{
     {.pass = Pass::forward},
     {.pass = Pass::forward, .reads_ahead = true},
@@ -60,7 +60,7 @@ inline constexpr std::array<PassKind, 16> kPassKinds{{
 }};
 inline constexpr std::size_t kFirstForward = 1, kFirstOfStage = 2;
 
-// A pass over a piece, but for how many units are gathered ahead.
+// A pass over a piece with its prices; how many units are gathered ahead is still open.
 struct PricedPass {
   std::pmr::vector<TimedStep> steps;
   PassBegin begin;
@@ -74,12 +74,12 @@ class PassTimer {
   PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StepStates* states,
             const StepSoftware& software, bool single);
 
-  // Without what makes no difference here.
+  // The kind without the fields that make no difference in this scenario.
   PassKind normal(PassKind kind) const;
-  // A pass that takes no longer than any other of its sort, whatever is exchanged.
+  // The kind whose pass takes no longer than any other of its sort, whatever is exchanged.
   PassKind least(Pass pass) const;
-  // What else such a pass depends on: the number of what is exchanged beside it (-1: nothing), and whether on
-  // how many units are gathered ahead.
+  // exchange(): the number of what is exchanged beside such a pass (-1: nothing). gathers(): whether the pass
+  // depends on how many units are gathered ahead.
   int exchange(const PassKind& kind) const;
   bool gathers(const PassKind& kind) const;
   // `memory`: for its steps.

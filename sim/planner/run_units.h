@@ -1,4 +1,4 @@
-// Runs the units of a pass by a clock, as stage programs have their actions. Included by .cpp files only.
+// Runs the units of a pass on a clock in the order of stage programs' actions. Included by .cpp files only.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace sim {
 
-// Compute beside exchanges that follow each other without a gap. They do where the host is ahead: what is
-// exchanged begins as soon as the compute that was launched before has ended and the stream is free.
+// Compute beside exchanges that follow each other without a gap. There is no gap where the host is ahead: an
+// exchange begins as soon as the compute launched before it has ended and the stream is free.
 template <class Time>
 class BackToBack {
  public:
@@ -27,8 +27,8 @@ class BackToBack {
 template <class Time, bool kHost, std::size_t kHeld>
 using UnitClock = StreamClock<Time, BackToBack<Time>, kHost, kHeld>;
 
-// Runs steps by a clock with LanesOf<n>. With kAhead, `gathers` is a clock that has gathered parameters
-// before their units, whatever the pass does; else they are gathered in the pass.
+// Runs steps on a clock with LanesOf<n>. With kAhead, the clock `gathers` gathers parameters before their
+// units, whatever the pass does; else the pass gathers them.
 template <std::size_t n, bool kHost, bool kAhead, class Clock>
 class UnitRun {
  public:

@@ -21,7 +21,7 @@ class ScheduleFacts {
   Schedule placement;  // without slots
   StagesInFlight in_flight;
 
-  // SlotOrder's, made when it is first asked for: of many schedules no candidate fits, or all are beaten.
+  // Made at the first call: many schedules never need it, since no candidate fits or all are beaten.
   const SlotOrder& order() const;
 
  private:

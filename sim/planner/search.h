@@ -59,8 +59,8 @@ struct SearchResult {
   std::int64_t begin = 0, end = 0;  // candidates that were asked for
   std::int64_t looked_at = 0;       // of these; less where the search was stopped
   std::int64_t legal = 0;           // without contradiction
-  // Candidates whose memory is found, and whose time as far as to tell whether it is among the best, the
-  // front or the points: of these it is found, of others a bound that says no.
+  // Candidates whose memory is found. The time is found for those that are among the best, the front or the
+  // points; for the others a bound shows that they are not.
   std::int64_t evaluated = 0;
   std::int64_t fitting = 0;  // that keep to all constraints
   // Candidates by what refuses them first: a field ("strategy.tensor_parallel"), or a constraint ("memory",
@@ -68,9 +68,9 @@ struct SearchResult {
   std::map<std::string, std::int64_t> refused;
   // The best by each objective, best first: ties go to the faster, then to the smaller number.
   EnumArray<Objective, std::vector<Candidate>> best;
-  // No other is as good in time, memory, money and energy and better in one. By time. Exact.
+  // No other is as good in time, memory, money and energy and better in one. Sorted by time; exact.
   std::vector<Candidate> front;
-  // Some of the legal ones, fitting or not, drawn evenly: for a scatter. By number.
+  // Some of the legal candidates, fitting or not, drawn evenly for a scatter plot. Sorted by number.
   std::vector<Candidate> points;
   // The legal ones that come nearest where nothing fits: the smallest and the fastest.
   std::optional<Candidate> smallest, fastest;
@@ -88,7 +88,7 @@ struct SearchOptions {
   std::function<void(const SearchResult& so_far, std::int64_t done, std::int64_t total)> on_progress = {};
   Seconds progress_every{0.2};
   std::stop_token stop = {};
-  // What other searches found of schedules, of whatever space, and where this one adds to it; null: nothing.
+  // What searches of any space have found about schedules; this search adds to it. Null: it starts anew.
   std::shared_ptr<Schedules> schedules = {};
 };
 
@@ -96,8 +96,8 @@ struct SearchOptions {
 SearchResult search(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
                     const Calibration* calibration, const SearchOptions& options = {});
 
-// Candidates that divide layers alike lie beside each other, so many at a time, and have most in common:
-// ranges take least that end where these do.
+// How many candidates in a row divide layers alike. They have most in common, so a search is quickest in
+// ranges that begin and end at a multiple of this number.
 std::int64_t candidates_of_layout(const SearchSpace& space);
 
 // Joins results of different ranges of one space under the same constraints, tariff and options.

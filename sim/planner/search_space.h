@@ -56,8 +56,8 @@ SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices
 // Candidates in a space; saturates at the largest number. 0: a field has no value.
 std::int64_t size(const SearchSpace& space);
 
-// The candidate of a number in [0, size). Fields listed last in SearchSpace change fastest. Where the degrees
-// do not divide the devices, data_parallel is 0, which validate() refuses.
+// The candidate of a number in [0, size); others throw std::out_of_range. Fields listed last in SearchSpace
+// change fastest. Where the degrees do not divide the devices, data_parallel is 0, which validate() refuses.
 Scenario candidate(const SearchSpace& space, std::int64_t index);
 
 // One sentence for each thing that a search cannot begin with: a field without values, a base that generates.

@@ -6,8 +6,8 @@
 
 namespace sim {
 
-// Calls visit(member, values) for each searched field, in the order in which candidates are counted; what is
-// no field of its own has a word instead of a member.
+// Calls visit(member, values) for each searched field, in the order in which candidates are counted. A value
+// that is no field of the scenario, such as "devices", has a word instead of a member.
 inline constexpr std::string_view kDevicesOfSpace = "devices";
 template <class Space, class Visit>
 void for_each_searched(Space& space, const Visit& visit) {
@@ -32,7 +32,7 @@ void for_each_searched(Space& space, const Visit& visit) {
   visit(&Strategy::gradient_bucket, space.gradient_bucket);
   visit(&Strategy::offload_optimizer, space.offload_optimizer);
 }
-// As problems and files call it.
+// The field's name in problems and files.
 inline std::string_view name_of_searched(std::string_view word) {
   return word;
 }
@@ -41,7 +41,7 @@ std::string_view name_of_searched(T Part::*member) {
   return field_of(member).name;
 }
 
-// The same of a space of ways to serve.
+// The same for a space of ways to serve.
 template <class Space, class Visit>
 void for_each_serving_field(Space& space, const Visit& visit) {
   visit(kDevicesOfSpace, space.devices);

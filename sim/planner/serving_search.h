@@ -27,8 +27,8 @@ struct ServingSpace {
   std::vector<int> tensor_parallel;
   std::vector<int> expert_parallel;  // each of these ranks attends to sequences of its own
   std::vector<int> pipeline_parallel;
-  // Sequences of an engine at a time (of each rank that attends for itself); of traffic, those that its
-  // scheduler lets run, 0: as many as the engine does.
+  // Sequences of an engine at a time (of each rank that attends for itself). With traffic: the most that its
+  // scheduler lets run at a time; 0: the engine's own limit.
   std::vector<std::int64_t> batch_size;
 
   bool operator==(const ServingSpace&) const = default;
@@ -66,7 +66,7 @@ std::vector<Problem> problems(const ServingSpace& space);
 struct ServingConstraints {
   double memory_share = 1;  // of each device's memory that the engine may know of
   Bytes memory_reserved;
-  // A batch's mean; in traffic what 90 % of the requests keep to.
+  // Limits on a batch's mean time, or with traffic on the time that 90 % of the requests keep to.
   std::optional<Seconds> most_ttft, most_tpot;
   std::optional<double> least_tokens_per_second;  // of all devices together
   std::optional<double> most_usd_per_million_tokens;
@@ -88,16 +88,16 @@ struct ServingCandidate {
   double tokens_per_second_per_user() const { return tpot.value > 0 ? 1 / tpot.value : 0; }
   bool operator==(const ServingCandidate&) const = default;
 };
-// Less is better: seconds of a device a token, seconds of a token, US dollars and kWh a million tokens.
+// Less is better: device-seconds per token, seconds per later token (TPOT), USD or kWh per million tokens.
 double cost(const ServingCandidate& candidate, ServingObjective objective);
 
 struct ServingResult {
   std::int64_t looked_at = 0, legal = 0, evaluated = 0, fitting = 0;
-  // What refuses them first: a field, "memory", "requests_per_second" (more come than the engines can do),
-  // "most_ttft", ... looked_at = fitting + sum of these.
+  // Candidates by what refuses them first: a field, "memory", "requests_per_second" (more requests come than
+  // the engines can serve), "most_ttft", ... looked_at = fitting + the sum of these.
   std::map<std::string, std::int64_t> refused;
   EnumArray<ServingObjective, std::vector<ServingCandidate>> best;
-  // No other is as good in time of a later token and in tokens a second a device, and better in one. By time.
+  // No other is at least as good in both TPOT and tokens/s per device, and better in one. Sorted by TPOT.
   std::vector<ServingCandidate> front;
   std::optional<ServingCandidate> smallest;  // of legal ones, the one that needs the least memory
 };
@@ -116,8 +116,8 @@ ServingResult search(const ServingSpace& space, const std::optional<ServingTraff
                      const Calibration* calibration, const ServingOptions& options = {});
 void merge(ServingResult& into, const ServingResult& other, std::size_t most_kept);
 
-// What the first token (the prompt) and a later one spend their time on. In traffic: of a batch of as many
-// sequences as the scheduler had on average.
+// What the first token (the prompt) and a later one spend their time on. With traffic: for a batch of as many
+// sequences as the scheduler ran on average.
 struct ServingSpending {
   std::int64_t sequences = 1;  // of the batch
   CostBreakdown first_token, later_token;

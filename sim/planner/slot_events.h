@@ -13,14 +13,14 @@ struct SlotEvent {
   std::uint8_t kind = 0;  // of its pass, among SlotEvents::kinds
   bool forward = false;
   bool reads_ahead = false;               // PassKind's
-  bool with_next = false;                 // sends when the next one has ended, too
+  bool with_next = false;                 // sends only when the next one has also ended
   std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
   std::int32_t received = -1, sent = -1;  // places of messages
   bool operator==(const SlotEvent&) const = default;
 };
 
-// Messages that are on their way when it begins are in places 0, 1, ...; those that are when it ends are in
-// `carried`, in the order of the places in which what follows finds them.
+// Messages on their way when the segment begins are in places 0, 1, ... `carried` has the places of messages
+// on their way when it ends, in the order of the places where the next segment finds them.
 struct SlotSegment {
   std::vector<SlotEvent> events;
   std::vector<std::int32_t> carried;
@@ -41,7 +41,7 @@ SlotEvents every_slot(const Schedule& schedule);
 SlotEvents slots_in_groups(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                            std::int32_t micro_batches);
 
-// Micro-batches that the pattern of a schedule repeats itself after.
+// The number of micro-batches after which a schedule's pattern repeats.
 std::int32_t group_of(const std::string& schedule, std::int32_t stages);
 
 }  // namespace sim

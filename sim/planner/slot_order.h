@@ -29,16 +29,16 @@ struct StageEnd {
 struct PipelinePasses {
   std::span<const ChunkPasses> passes = {};  // of distinct pieces
   std::vector<StageEnd> begin = {};          // of stages
-  // By stage and chunk, what ends the first forward pass at the earliest: parameters that are gathered from
-  // the beginning of the step on. Empty: none are.
+  // By stage and chunk: the earliest end of the first forward pass, because of parameters that are gathered
+  // from the beginning of the step on. Empty: none are.
   std::vector<Seconds> first_forward = {};
 };
 
 class SlotOrder {
  public:
   explicit SlotOrder(SlotEvents events) : events_(std::move(events)) {}
-  // What stages end with, in several runs beside each other: ends[run * stages + stage].
-  // piece_of[stage * chunks + chunk]: whose passes these are. `hosts`: decide when anything begins.
+  // Finds where stages end in several runs beside each other: ends[run * stages + stage].
+  // piece_of[stage * chunks + chunk]: whose passes these are. `hosts`: they decide when work starts.
   void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
            const TransferTimes& transfers, bool hosts, std::vector<StageEnd>& ends) const;
 

@@ -15,7 +15,7 @@
 
 namespace sim {
 
-// What parameters and their states take of a stage, in bytes.
+// What parameters and their states take of a stage's device memory, in bytes.
 struct StageStates {
   double always = 0;
   double updating = 0;       // above that, after the last pass
@@ -47,7 +47,7 @@ class PipelineMemory {
     return peak_with(scenario, of_kind,
                      [in_passes](std::size_t i, const StageStates&) { return in_passes[i]; });
   }
-  // No more than that and no less, found sooner: with nothing exchanged, and with all of it at all times.
+  // Bounds of peak(), found sooner: with nothing exchanged, and with everything exchanged at all times.
   struct Bounds {
     Bytes least, most;
   };
@@ -70,7 +70,7 @@ class PipelineMemory {
   struct Kind {
     std::span<const std::size_t> chunks;  // pieces, by their index
     UnitCounts units;
-    std::vector<Moment> moments;  // but those in which another takes as much of everything
+    std::vector<Moment> moments;  // without those that another equals or exceeds in everything
     std::size_t first_alike = 0;  // of the pass and chunk at hand
     double once = 0;              // beside parameters, at all times
     double least = 0;             // of a moment with its pass, without what is exchanged
@@ -87,7 +87,7 @@ class PipelineMemory {
     }
     return {std::llround(most + scenario.implementation.memory.context_gib * kGiB)};
   }
-  // For all kinds, one after the other: above what lives always.
+  // The most bytes above what always lives, for all kinds one after the other.
   const double* most_in_passes(const Scenario& scenario, const StateMemory& states,
                                const BucketLayers& bucket) const;
   double most_in_passes(const Kind& kind, Exchange exchange, const Scenario& scenario,

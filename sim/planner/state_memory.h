@@ -42,22 +42,22 @@ struct StateMemory {
   std::vector<OncePerStage> once;
   UnitBytes whole_gradients;                      // ZeRO 2 and 3: of one micro-batch
   UnitBytes gathered_forward, gathered_backward;  // ZeRO 3
-  // What the head uses of the embedding's: gathered before the one and freed after the other; made
-  // by the one, and reduced with the other.
+  // What the head uses of the embedding's: a gathered copy, which lives from the first of these two units to
+  // the second; a gradient, which the first makes and which is reduced with the second.
   double shared_gathered = 0, shared_gradient = 0;
   UnitBytes optimizer;   // while it updates a unit
   UnitBytes parameters;  // elements
   double shared_parameters = 0;
 };
-// `states` are blocks of a step or of make_state_plan(); `passes`, of a step of the same ranks, say what of
-// parameters they read.
+// `states` has the blocks of a step or of make_state_plan(). `passes` has those of a step of the same ranks,
+// which say what parameters its passes read.
 StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes);
 
-// What passes have beside parameters that lives at all times, with such variables: inputs and losses of
-// micro-batches, and tables that all layers read.
+// What lives at all times beside parameters, with these variables: inputs and losses of micro-batches, and
+// tables that all layers read.
 std::vector<OncePerStage> once_per_stage(const BlockTimes& passes, const Variables& variables);
 
-// Which buffers of a step's plan gradients are added up in over its micro-batches.
+// For each buffer of a step's plan: whether gradients are added up in it over the step's micro-batches.
 std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& blocks);
 
 }  // namespace sim

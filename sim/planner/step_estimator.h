@@ -17,16 +17,16 @@ namespace sim {
 // Keeps what strategies of one scenario have in common.
 class StepEstimator {
  public:
-  // What schedules are is found with others who have the same `schedules`.
+  // Estimators with the same `schedules` share what they find about schedules.
   StepEstimator(const Scenario& base, const Calibration* calibration,
                 std::shared_ptr<Schedules> schedules = std::make_shared<Schedules>());
 
-  // Passes and states refer to what is kept until a scenario has another workload but for its batches.
+  // What passes and states refer to is kept until a scenario's workload differs in more than its batches.
   StepPasses passes(const Scenario& scenario);
   const StepStates& states(const Scenario& scenario);
   const ScheduleFacts& schedule(const Scenario& scenario);
-  // What these strategies do is run: samples of kernels that were timed here depend on all that a plan
-  // touches, and copies of activations on all that goes on beside them.
+  // Whether a strategy's plan must be run to estimate it: samples of kernels that were timed here depend on
+  // all that a plan touches, and copies of activations on all that goes on beside them.
   bool must_run(const Strategy& strategy) const;
   Estimate by_running(const Scenario& scenario) const;
   // Forgets what only strategies of one layout share.

@@ -38,14 +38,14 @@ class StepPasses {
     explicit Cut(std::pmr::memory_resource* of_passes) : passes(of_passes), exchanging(of_passes) {}
     Pieces pieces;
     std::vector<PieceMemory> memory;  // of distinct ones
-    // Passes over all distinct pieces, and their times, by units that are gathered ahead; by what they depend
-    // on: the kind's code, and PassTimer::exchange().
+    // Passes over all distinct pieces, and their times, which are listed by the number of units gathered
+    // ahead. The map's key is what passes depend on: PassKind::code() and PassTimer::exchange().
     struct Passes {
       std::vector<PricedPass> priced;
       std::vector<const PassTime*> times;
     };
     std::pmr::map<std::pair<unsigned, int>, Passes> passes;
-    // By what is exchanged beside passes, and units that are gathered ahead.
+    // The key: the number of what is exchanged beside passes, and how many units are gathered ahead.
     std::pmr::map<std::pair<int, int>, std::pmr::vector<ChunkPasses>> exchanging;
   };
   Cut::Passes& priced(Cut& cut, const PassTimer& timer, const PassKind& kind);
@@ -61,7 +61,7 @@ class StepPasses {
   // Passes with exchanges, which are many and go together.
   std::unique_ptr<std::pmr::monotonic_buffer_resource> passes_memory_;
   std::map<std::pair<std::int32_t, BackwardParts>, Cut> cuts_;  // by pieces and schedule's parts
-  std::vector<PipelinePasses> runs_;  // of what was asked for; more are used again by other pipelines
+  std::vector<PipelinePasses> runs_;  // of what was asked for; other pipelines reuse the rest
 };
 
 // Strategies that differ in their states alone. Refers to passes and facts.
@@ -76,14 +76,14 @@ class StepPipeline {
   Bytes memory(const Scenario& scenario, const StepStates& states) const;
   PipelineMemory::Bounds memory_bounds(const Scenario& scenario, const StepStates& states) const;
   Seconds time(const Scenario& scenario, const StepStates& states);
-  // The same in two parts, for several runs of passes beside each other take little longer than one. What is
-  // asked for has a number, the same for states that are exchanged alike; so many wait for run_asked().
+  // The same in two parts, since several runs of passes beside each other take little longer than one. ask()
+  // returns a number, the same for states that are exchanged alike; waiting() of them wait for run_asked().
   std::size_t ask(const Scenario& scenario, const StepStates& states);
   std::size_t waiting() const { return asked_.size(); }
   void run_asked();
   Seconds time(const Scenario& scenario, const StepStates& states, std::size_t asked);
-  // No more than time(): for all states; and no less than that, found later, for these, with what each pass
-  // exchanges whatever goes on before and after it.
+  // Lower bounds of time(). The first holds for all states. The second, for these states, takes longer to
+  // find and is at least as high: it counts what each pass exchanges, whatever goes on before and after it.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
   Seconds least_time(const Scenario& scenario, const StepStates& states);
 

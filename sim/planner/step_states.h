@@ -1,5 +1,5 @@
-// Where a strategy's parameters and their states lie, and what is exchanged of them: what strategies that do
-// the same to them share.
+// Where a strategy's parameters and their states lie, and how they are exchanged. Strategies that treat them
+// alike share this.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace sim {
 
-// What a stage has in the order in which it is updated, in whatever pieces; embedding and head are runs of
-// one.
+// A stage's units in the order in which they are updated, whatever pieces they lie in; embedding and head are
+// runs of one unit.
 struct StageUnits {
   bool at_an_end = false;
   std::vector<Piece::Run> runs;
@@ -19,13 +19,13 @@ struct StageUnits {
   UnitCounts counts() const;
   auto operator<=>(const StageUnits&) const = default;
 };
-// Numbers for those that a search has met.
+// Numbers of the StageUnits that a search has met.
 using StageNumbers = std::map<StageUnits, std::size_t>;
 
 // By these numbers, as they are asked for.
 using EndsOfStages = std::vector<std::optional<StageEnds>>;
 
-// What a schedule makes of parameters' places.
+// Where a schedule puts embedding and head, and how often each stage is there.
 enum class StatePlaces {
   apart,           // embedding and head on different stages, or there is one
   ends_meet,       // on one of several stages, with parameters in common

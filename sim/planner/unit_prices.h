@@ -22,12 +22,12 @@ class BlockTimes {
   BlockTimes(const BlockTimes&) = delete;
   BlockTimes& operator=(const BlockTimes&) = delete;
 
-  // Nothing, where there is no such block. A block is of one phase.
+  // The block's time; nothing where there is no such block. A block belongs to one phase.
   // `begins_gradients`: Variables'.
   ActionTime of(BlockId block, Phase phase, std::int64_t micro_batch_size = 1, bool begins_gradients = false);
-  // Gradients of so many units in one message.
+  // The time of one message with the gradients of so many units.
   ActionTime message(Unit unit, std::int32_t units);
-  // Layers whose gradients go in one message of so many bytes.
+  // How many layers' gradients go in one message of so many bytes.
   BucketLayers layers_in(std::int64_t bytes) const;
   const Plan& plan() const { return step_.plan; }
   const StepBlocks& blocks() const { return step_.blocks; }
@@ -64,7 +64,7 @@ struct LayerTimes {
   ActionTime backward_first, weight_first;        // where they begin gradients
 };
 
-// Compute of a micro-batch's passes; of backward passes, as the schedules run them that it is found for.
+// Compute of a micro-batch's passes. Backward passes are whole or split as the schedules at hand run them.
 struct ComputeTimes {
   ActionTime embedding, embedding_backward, head, head_backward;
   ActionTime head_backward_first;  // where it begins gradients
