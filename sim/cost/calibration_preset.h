@@ -7,13 +7,13 @@
 
 namespace sim {
 
-// Read from presets/calibrations/NAME.json, with the hardware preset of that name; empty where there is none. Throws
-// PresetError.
+// Read from presets/calibrations/NAME.json, with the hardware preset of that name; empty where there is none.
+// Throws PresetError.
 std::optional<Calibration> load_calibration_preset(const std::string& hardware);
 
-// What the program's own kernels were measured to take on it, from presets/measured/NAME.json, which
-// `ridgepoint calibrate --device cuda` wrote there; collectives, which that does not time, by
-// load_calibration_preset(). Empty where there is none.
+// Measured times of the program's own kernels, from presets/measured/NAME.json, which
+// `ridgepoint calibrate --device cuda` wrote. It does not time collectives; those come from
+// load_calibration_preset(). Empty where there is no such file. Throws PresetError.
 std::optional<Calibration> load_measured_preset(const std::string& hardware);
 
 }  // namespace sim

@@ -1,5 +1,5 @@
-// What kernels reach of a datasheet's peaks where nothing was measured: averages of published measurements,
-// and how far single kernels lie from them.
+// The share of a datasheet's peaks that kernels are taken to reach where nothing was measured: averages of
+// published measurements, and how far single kernels lie from them.
 #pragma once
 #include "sim/cost/calibration.h"
 

@@ -5,15 +5,15 @@
 
 namespace sim {
 
-// Whether the scenario is a generation by an inference engine, whose profile says how it is carried out.
+// Whether the scenario is a generation by an inference engine that has a serving profile.
 bool is_served(const Scenario& scenario);
 
 // The kinds of cost that an iteration's time is made of.
 enum class CostKind { products, attention, small_kernels, collectives, host };
 CostKind cost_kind(OpKind kind);
 
-// Fixed times of small kernels and the host's work are estimates from sources about the engines, not
-// measurements: the error of each.
+// Relative error of the fixed times of small kernels and of the host's work. These times are estimates from
+// sources about the engines, not measurements.
 inline constexpr double kEstimateError = 0.5;
 
 // The price of an operation of `block`, `work` being work_of() it. Attention of one query a sequence is a

@@ -10,18 +10,18 @@
 
 namespace sim {
 
-// The host launches an action's operations one after the other, ahead of the device where it can. An action
-// that begins at s with the host at h ends at max(s + its duration, h + ahead), and leaves the host at
-// h + launches: exact, since a device runs what is launched in order.
+// The host launches an action's operations one after the other, ahead of the device where it can. Let an
+// action begin at s while the host is free at h. The action ends at max(s + its duration, h + ahead), and the
+// host is free again at h + launches. This is exact, since a device runs operations in launch order.
 struct HostTime {
   Seconds launches;  // until the last operation is launched
-  Seconds ahead;     // the largest, over the operations, of host time up to one and device time from it on
+  Seconds ahead;     // largest over operations: host time until one is launched + device time from it on
 };
 
 // What the host does before it launches an action.
 struct HostWork {
-  Seconds before;      // work of its own
-  bool waits = false;  // first until the device has nothing left to do; at a transfer: until it has ended
+  Seconds before;      // the host's own work
+  bool waits = false;  // first waits until the device is idle; at a transfer: until the transfer has ended
 };
 
 struct ActionTime {
@@ -39,8 +39,8 @@ struct Execution {
   Seconds duration;  // until the last action of all has ended
 };
 
-// Compute and what is exchanged beside it share the device: while a collective runs, compute takes this many
-// times as long.
+// Compute and the collectives that run beside it share the device: while a collective runs, compute takes
+// `compute` times as long.
 struct Interference {
   double compute = 1;
 };
@@ -54,12 +54,12 @@ constexpr Seconds smaller(Seconds a, Seconds b) {
 }
 inline constexpr Seconds kNever{-1e30};  // so long ago that nothing waits for it
 
-// Compute of one program that shares the device with what its other streams exchange.
+// The compute stream of one program, which shares the device with the collectives of its other streams.
 class SharedDevice {
  public:
   explicit SharedDevice(Interference interference) : slowdown_(interference.compute) {}
   void exchange(Seconds start, Seconds end);
-  // When `work` that begins at `start` has been done. Later calls have later starts.
+  // The time at which `work` that begins at `start` ends. Starts must not decrease from call to call.
   Seconds done(Seconds start, Seconds work) {
     return first_ == busy_.size() ? start + work : done_beside_exchanges(start, work);
   }
@@ -72,11 +72,11 @@ class SharedDevice {
 
   double slowdown_;
   std::vector<Interval> busy_;
-  std::size_t first_ = 0;  // those before have ended
+  std::size_t first_ = 0;  // index into busy_: the intervals before it have ended
 };
 
-// The streams of one program and the host that launches them. Device: SharedDevice, or one like it. Without
-// kHost nothing waits for the host. kHeld: of the first so many streams.
+// The streams of one program and the host that launches them. Device: SharedDevice, or a class like it.
+// Without kHost nothing waits for the host. kHeld: only the first kHeld streams are kept.
 template <class Time, class Device, bool kHost = true, std::size_t kHeld = kStreams>
 class StreamClock {
  public:
@@ -88,7 +88,7 @@ class StreamClock {
   struct Span {
     Time start, end;
   };
-  // `ready`: when what an action waits for has ended; `arrival`: when what it receives is there.
+  // `ready`: when the actions that this one waits for have ended; `arrival`: when the data to receive comes.
   SIM_INLINE Span run(std::int32_t stream, const ActionTime& time, const Time& ready) {
     Time& free = free_[static_cast<std::size_t>(stream)];
     const Time host = ready_host(time.work), start = larger(free, ready);
@@ -122,7 +122,7 @@ class StreamClock {
     return {start, end};
   }
 
-  // Something is exchanged beside compute until then.
+  // Marks the collective stream as busy until `end`.
   SIM_INLINE void exchange_until(const Time& end) {
     free_[kCollectiveStream] = larger(free_[kCollectiveStream], end);
     device_.exchange(end, end);
@@ -132,7 +132,7 @@ class StreamClock {
   Time& free(std::int32_t stream) { return free_[static_cast<std::size_t>(stream)]; }
   const Time& host() const { return host_; }
   Time& host() { return host_; }
-  Time end() const { return larger(host_, idle()); }  // of all
+  Time end() const { return larger(host_, idle()); }  // of all streams and the host
 
  private:
   SIM_INLINE Time idle() const {
@@ -140,7 +140,7 @@ class StreamClock {
     for (std::size_t i = 1; i < kHeld; ++i) latest = larger(latest, free_[i]);
     return latest;
   }
-  // Until the host launches an action that is no receive.
+  // When the host is ready to launch an action that is not a receive.
   SIM_INLINE Time ready_host(const HostWork& work) const {
     if constexpr (!kHost) return host_;
     return (work.waits ? larger(host_, idle()) : host_) + work.before;
@@ -160,9 +160,9 @@ class StreamClock {
 };
 using DeviceClock = StreamClock<Seconds, SharedDevice>;
 
-// times[program][action]. Exact for any legal plan: an action begins when the one before it in its stream and
-// the one that it waits for have ended; a receive ends when what it brings has been sent, whatever its
-// duration. `transfers_in_order`: a send stands in the compute stream. Throws std::logic_error where programs
+// times[program][action]. Exact for any legal plan: an action begins when the action before it in its stream
+// and those that it waits for have ended. A receive ends when its data has been sent, whatever its own
+// duration. `transfers_in_order`: sends run in the compute stream. Throws std::logic_error where programs
 // wait for each other for ever.
 Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& times,
                   bool transfers_in_order = false, Interference interference = {});

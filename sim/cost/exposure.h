@@ -1,4 +1,4 @@
-// How long what ranks exchange stands in the way, by the clock that the programs were run with.
+// The exposed time of exchanges between ranks, by the clock that the programs were run with.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace sim {
 
-// Whose time a send counts against: the stage that sends goes on computing, the one that receives waits.
+// Whether a send counts as exposed while its receiver waits for it. Its sender goes on computing meanwhile.
 enum class SendsCount { with_their_receiver, not_at_all };
 
-// Refers to all that it is given.
+// Keeps references to `plan` and `priced`, which must outlive it.
 class Exposure {
  public:
   Exposure(const Plan& plan, const PricedPlan& priced, SendsCount sends);
 
-  // The part of an exchanging operation's time in which the stage computes nothing and waits for no other
-  // stage: of one execution, in the mean over the program's. `index`: in its block.
+  // The part of an exchange's time in which the stage computes nothing and waits for no other stage: for one
+  // execution, the mean over those of the program. `index`: of the operation in its block.
   Seconds of(std::size_t program, std::size_t block, std::size_t index) const;
 
  private:

@@ -1,5 +1,5 @@
-// How well what was measured is known: the residuals of every fit, and which of them an operation's time
-// rests on. For people; prices are cost/price.h's.
+// The residuals of every fit to measurements, and the fits that an operation's time rests on. This is for
+// people to read; cost/price.h makes the prices.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace sim {
 
-// What ships for a hardware preset, in its file's order; none where nothing does. Throws PresetError.
+// The fits that ship with a hardware preset, in its file's order; none where it has none. Throws PresetError.
 std::vector<FittedRows> published_fits(const std::string& hardware);
 // The fits of a machine's own samples, kind by kind.
 std::vector<FittedRows> fits_of(const Calibration& calibration);
 
-// A kernel that was timed, and its time as all others of its kind have it.
+// A kernel that was timed, and its time as predicted from all other samples.
 struct HeldOut {
   const KernelSample* sample = nullptr;  // of the calibration
   Seconds predicted;
@@ -29,13 +29,13 @@ std::string shape_text(const KernelSample& sample);
 struct PriceTrace {
   KernelSample shape;                        // that is looked up
   Roofline best;                             // at the hardware's peaks
-  std::optional<double> ratio;               // times its roofline that it takes; none: no sample says
-  std::vector<const KernelSample*> nearest;  // of the machine's own, the nearest first; at most kNearest
+  std::optional<double> ratio;               // time over roofline time; none: no sample of the kind
+  std::vector<const KernelSample*> nearest;  // the machine's own samples, nearest first; at most kNearest
   std::vector<FittedRows> tables;  // published ones of the kernel and type, of collectives by operation
   static constexpr std::size_t kNearest = 5;
 };
-// By phase and id, as rows are called; nothing where the plan has no such operation. What it points to is the
-// calibration's, which may be null.
+// Finds the operation by phase and id, as in a report's rows; empty where the plan has none. `nearest` points
+// into the calibration, which may be null and must outlive the result.
 std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::string& operation,
                                       const Calibration* calibration);
 

@@ -1,5 +1,5 @@
-// What published measurements say of a GPU's kernels and collectives: how many times their analytic time they
-// take, on grids of shapes (presets/calibrations/README.md). The analytic time of a kernel is
+// Published measurements of a GPU's kernels and collectives, on grids of shapes: the ratio of measured to
+// analytic time (presets/calibrations/README.md). The analytic time of a kernel is
 //   launch + sqrt((flops / peak)^2 + (bytes / bandwidth)^2)
 // and of a collective over S bytes, of which factor(n) S pass each rank's link,
 //   a + factor S / B + c sqrt(factor S).
@@ -33,9 +33,9 @@ enum class MeasuredKernel {
 // reduce-scatter the message is the gathered tensor.
 double bus_factor(CollectiveOperation operation, int ranks);
 
-// 90 % of measured times lie within (1 + low) and (1 + high) times the predicted one; from rows held out.
+// 90 % of measured times lie between (1 + low) and (1 + high) times the predicted one; from rows held out.
 struct ErrorBand {
-  Seconds below;  // predicted times that it is for; the last band is for all that is longer
+  Seconds below;  // the band is for predicted times below this; the last one also for all longer
   double low = 0, high = 0;
 };
 
@@ -44,7 +44,7 @@ struct FittedRows {
   std::string what;      // "matmul, bf16"; "all_reduce, 8 ranks on 1 node"
   std::string software;  // whose kernel or library: "TRTLLM 1.3.0rc10", "FlashAttention3", "NCCL 2.29.2"
   std::string source;    // where the measurements are
-  std::string hardware;  // that they were taken on, where that is another preset's; empty: the one asked for
+  std::string hardware;  // measured on, where it is another preset's; empty: the one asked for
   std::int64_t rows = 0;
   double median = 0, p90 = 0;              // of |predicted / measured - 1|, each row held out
   std::optional<double> bias = {};         // mean of predicted / measured - 1
@@ -55,11 +55,11 @@ struct KernelTable {
   MeasuredKernel kernel{};
   FittedRows fit;
   DType dtype{};
-  bool only_where_named = false;  // doubtful measurements: for rows that name this software alone
+  bool only_where_named = false;  // doubtful measurements: used only where this software is named
   double between_nodes_factor = 1;
   std::vector<ErrorBand> bands;
   RatioGrid grid;
-  double factor = 1;  // on what the grid says: of a refit (cost/refit.h)
+  double factor = 1;  // multiplies the grid's times: from a refit (cost/refit.h)
 };
 
 struct CollectiveCurve {
@@ -71,12 +71,12 @@ struct CollectiveCurve {
   double ramp = 0;     // c, seconds per square root of a byte
   std::vector<ErrorBand> bands;
   RatioGrid grid;     // {bytes}
-  double factor = 1;  // as a table's
+  double factor = 1;  // as KernelTable::factor
 };
 
 struct GpuCalibration {
   Seconds launch;
-  std::vector<KernelTable> kernels;  // of equal kernels the first is what is meant where no software is named
+  std::vector<KernelTable> kernels;  // of several for one kernel, the first counts where no software is named
   std::vector<CollectiveCurve> collectives;
 };
 
@@ -85,8 +85,8 @@ enum class Fit { measured_shape, between_shapes, other_software, formula };  // 
 struct MeasuredTime {
   Seconds seconds, low, high;  // 90 % band
   Fit fit{};
-  // The one table that it was read from, counted as published_fits() (cost/fits.h) lists them: kernels, then
-  // collectives.
+  // Index of the table that the time was read from, in the order of published_fits() (cost/fits.h): kernels,
+  // then collectives.
   std::optional<std::size_t> table{};
 };
 
@@ -105,24 +105,24 @@ struct CollectiveShape {
   CollectiveOperation operation{};
   double bytes = 0;  // of the message
   int ranks = 1, ranks_per_node = 1;
-  // For an all-to-all: what crosses nodes, as a part of what would if all of it went straight to its rank
-  // (crossing_share() of cost/network.h). Below 1 a node's ranks pass on what has crossed for each other.
+  // For an all-to-all: traffic that crosses nodes, over that if each copy went straight to its rank
+  // (crossing_share() of cost/network.h). Below 1, ranks of a node pass on to each other what has crossed.
   double crossing = 1;
 };
 
-// Each is empty where the tables have nothing of the kernel or the type. Without `software` the first table
-// counts as another software's: what will run is not known.
+// Each is empty where no table has the kernel and the type. Without `software` the table that is read counts
+// as other software's, since it is not known what will run.
 std::optional<MeasuredTime> product_time(const GpuCalibration& gpu, const Hardware& hardware,
                                          const ProductShape& shape, std::string_view software = {});
 std::optional<MeasuredTime> attention_time(const GpuCalibration& gpu, const Hardware& hardware,
                                            MeasuredKernel kernel, const AttentionShape& shape,
                                            std::string_view software = {});
-// Beyond the nodes that were measured by the formulas of sim/cost/network.h.
+// On more nodes than were measured, the formulas of sim/cost/network.h give the time.
 std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Hardware& hardware,
                                             const CollectiveShape& shape, std::string_view software = {});
 
-// FLOPs of attention by the papers' convention: 4 pairs x head size a head, pairs halved where causal,
-// backward 2.5 times the forward's.
+// FLOPs of attention by the papers' convention: 4 x pairs x head size for each head. Causal attention has
+// half the pairs, and backward takes 2.5 times the forward's FLOPs.
 Flops attention_flops(MeasuredKernel kernel, const AttentionShape& shape);
 
 // presets/calibrations/NAME.json; empty where there is none. Throws PresetError.

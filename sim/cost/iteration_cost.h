@@ -1,6 +1,6 @@
 // The time of an iteration of an inference engine: sequences that decode a token each, and chunks of prompts.
-// It is composed from the prices of the plan's blocks with the iteration's tokens bound, so that a report's
-// rows and a simulation's clock have the same.
+// It is composed from the prices of the plan's blocks for the iteration's tokens, so that a report's rows and
+// a simulation's clock agree.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,15 +16,15 @@ namespace sim {
 
 struct GenerationPlan;
 
-// Work of an engine: an iteration over layers of one pipeline stage, and what is before and after them.
+// Work of an engine: an iteration through layers of one pipeline stage, and the work before and after them.
 struct EnginePass {
   Iteration iteration;
-  double layers = 0;   // of the rank; where there are none, the host has nothing to do either
-  bool ends = true;    // the embedding, and logits and choice of a token where any sequence is sampled
+  double layers = 0;   // that the rank runs; 0: the host has nothing to do either
+  bool ends = true;    // has the embedding and, where a sequence is sampled, logits and choice of a token
   double sampled = 0;  // sequences whose next token is chosen
-  Seconds sent{};      // to the next stage, or of a whole iteration: to all stages
+  Seconds sent{};      // transfer to the next stage, or for a whole iteration through all stages
   double times = 1;    // how often it is done
-  double waits = 0;    // and for how many of its own durations the rank waits for other stages
+  double waits = 0;    // time that the rank waits for other stages, in durations of this pass
 };
 
 // Rows of a report, each the sum over passes of one operation.
@@ -32,9 +32,9 @@ class EngineRows {
  public:
   explicit EngineRows(Phase phase) : phase_(phase) {}
   void add(const Operation& op, const PricedOperation& priced, double times);
-  // Time that no operation takes, `count` times in all.
+  // Time outside the plan's operations. It occurs `count` times; `all` is its sum.
   void add_other(std::string_view id, OpKind kind, double count, const Price& all);
-  // In the order in which they came, the first at `start`; returns when the first of each has ended.
+  // Rows in the order of their first add(). One starts at `start`, each next after one execution of the last.
   std::vector<Row> take(Seconds start);
 
  private:
@@ -51,19 +51,19 @@ class EngineRows {
 
 class IterationCost {
  public:
-  // `scenario` is one of generation, with an implementation that has a serving profile. Throws
-  // std::invalid_argument where validate() has problems. Without a calibration datasheet efficiencies apply.
+  // `scenario` is a generation. Throws std::invalid_argument where validate() has problems or its
+  // implementation has no serving profile. Without a calibration, datasheet efficiencies apply.
   IterationCost(const Scenario& scenario, const Calibration* calibration);
 
   IterationCost(const IterationCost&) = delete;
   IterationCost& operator=(const IterationCost&) = delete;
 
-  // All layers, head and host; through all pipeline stages, one after the other.
+  // The time of all layers, head and host, through all pipeline stages one after the other.
   CostBreakdown iteration(const Iteration& iteration) const { return cost(whole(iteration)); }
   EnginePass whole(const Iteration& iteration) const;
-  // A pass done once, without waiting.
+  // The time of a pass done once, without its waits.
   CostBreakdown cost(const EnginePass& pass) const;
-  // All that the pass does, `scale` times as often: rows add up to cost() times scale (times + waits).
+  // Adds rows of all that the pass does, `scale` times over. They sum to cost() x scale x (times + waits).
   void add_rows(const EnginePass& pass, double scale, EngineRows& rows) const;
 
   double num_layers() const { return layers_; }
@@ -94,7 +94,7 @@ class IterationCost {
   Node priced(Part part, std::int64_t size, std::int64_t context) const;
   const Node& node(Part part, int size, int context) const;
   const Node& prompt_node(const Iteration::Prompt& prompt) const;
-  // Calls use(node, weight) with all that makes up a pass but the host's work.
+  // Calls use(node, weight) for each part of a pass except the host's work.
   template <class Use>
   void visit(const EnginePass& pass, Use use) const;
   template <class Use>
@@ -102,7 +102,7 @@ class IterationCost {
   void add_host(const EnginePass& pass, CostBreakdown& cost) const;
   Seconds passed_on(const Iteration& iteration, double sampled) const;
   bool in_graph(const Iteration& iteration) const;
-  double computed_sequences(const Iteration& iteration) const;  // of a decode step, with padding
+  double computed_sequences(const Iteration& iteration) const;  // of a decode step, padding included
 
   std::shared_ptr<const GenerationPlan> generation_;
   Hardware hardware_;
@@ -113,8 +113,8 @@ class IterationCost {
   double layers_ = 0;
   double collective_launches_ = 0, other_launches_ = 0;  // of a layer, on average, without small kernels
   double expert_kernels_ = 0;                            // of a layer on average
-  // Prices at the steps of a ladder of sizes, found as they are needed; in between they are linear. Tables
-  // are noisy: where more would take less time than the step below, it takes as much.
+  // Prices at the steps of a ladder of sizes, found when needed; between steps they are linear. Tables are
+  // noisy: a size that would take less time than the step below takes as much as that step.
   mutable std::unordered_map<std::int64_t, Node> nodes_;  // by part and steps
   mutable std::unordered_map<std::int64_t, Node> prompt_attention_;
 };

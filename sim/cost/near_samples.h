@@ -1,4 +1,4 @@
-// What is read off timed kernels of a kind for a shape that was not timed.
+// Estimates the time of a shape that was not timed from timed kernels of its kind.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace sim {
 
-// How far apart two kernels of a kind lie, squared and in logarithms. What decides the efficiency of products
-// and of attention are their dimensions, a product's rows above all: one of one row is another thing than one
-// of a thousand with as many bytes. The bytes decide for the kinds that stream through memory.
+// The squared distance of two kernels of a kind, in logarithms. The dimensions decide the efficiency of
+// products and of attention, above all a product's rows: one of one row behaves unlike one of a thousand rows
+// with as many bytes. The bytes decide for the kinds that stream through memory.
 double squared_distance(const KernelSample& a, const KernelSample& b);
 
 // Timed kernels around a shape of their kind, each with the logarithm of its time over its roofline's.
@@ -19,14 +19,14 @@ class NearSamples {
   // `noise`: the squared distance within which samples are as good as each other.
   NearSamples(const KernelSample& shape, double noise);
 
-  // Its squared distance from the shape.
+  // Adds a sample; returns its squared distance from the shape.
   double add(const KernelSample& timed, double log_ratio);
   bool empty() const { return samples_.empty(); }
 
-  // That logarithm at the shape; there must be a sample. Products and attention have it on a plane through
-  // the nearest eight, each weighted by 1 / (squared distance + noise), with slopes held back as in ridge
-  // regression; never below the least of the eight or above the largest. Kinds that stream have it on the
-  // line between the samples with fewer and with more bytes; beyond the outermost, that one's.
+  // The estimated log ratio at the shape; there must be a sample. Products, attention: a plane fitted to the
+  // nearest eight samples, each weighted by 1 / (squared distance + noise), with slopes held back as in ridge
+  // regression, and clamped to the range of the eight. Kinds that stream: the line between the next samples
+  // with fewer and with more bytes; beyond the outermost sample, that sample's value.
   double log_ratio();
 
   static constexpr std::size_t kAxes = 5;

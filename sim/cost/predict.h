@@ -9,13 +9,13 @@ namespace sim {
 
 struct PricedPlan;
 
-// A report of one training step, or of a whole generation. calibration may be null. Rows are those of the
-// first rank of each pipeline stage, for all of which do the same; communication that hides behind compute
-// has a duration, but adds nothing to the step. A receive's duration is what its stage waits. The step's band
-// is the step with all operations at the ends of theirs: errors of kernels on one machine go together. A
+// A report of one training step or a whole generation. calibration may be null. Rows are of the first rank
+// of each pipeline stage, since all its ranks do the same. Communication that hides behind compute has a
+// duration but adds nothing to the step. A receive's duration is the time its stage waits. The step's band is
+// the step with all operations at either end of their bands: errors of kernels on one machine go together. A
 // generation by an inference engine has the times and rows of the engine's passes (cost/static_batch.h).
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr);
-// The same where price_plan() (cost/priced_plan.h) has priced the plan for that hardware and calibration.
+// The same, from what price_plan() (cost/priced_plan.h) gave for this plan, hardware and calibration.
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration,
                const PricedPlan& priced);
 

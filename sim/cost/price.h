@@ -15,7 +15,7 @@ struct Price {
   Provenance provenance{};
 };
 
-// The expected time and both ends of the band alike; what bounds it stays.
+// These change the expected time and both ends of the band alike; the bound and the provenance stay.
 constexpr Price operator+(Price a, Seconds more) {
   for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high}) a.*t += more;
   return a;
@@ -29,22 +29,22 @@ constexpr Price operator*(Price a, double n) {
   return a;
 }
 
-// Whose kernels run, where tables of GPUs have several; empty: not known.
+// Whose kernels run, where a GPU has tables of several software stacks; empty: not known.
 struct KernelSoftware {
   std::string_view attention{}, products{}, collectives{};
   std::optional<DType> stored{};  // KernelSample::stored
-  // The share of the wide product's bandwidth at which weights are read that have fewer bits than the
-  // arithmetic.
+  // Weights of fewer bits than the arithmetic are read at this share of the bandwidth that a product with
+  // full-width weights reaches.
   double narrow_weights = 1;
 };
 
-// A price between t / (1 + error) and t (1 + error).
+// A price of t with a band from t / (1 + error) to t (1 + error).
 Price with_error(Seconds t, double error, Bound bound, Provenance provenance = Provenance::datasheet);
-// The longest of the three.
+// The bound that belongs to the longest of the three times.
 Bound bound_of(Seconds launch, Seconds compute, Seconds memory);
 
-// `group` is the operation's where it is a collective; `working_set` is what the plan touches before it comes
-// back to the same operands (KernelSample), 0 where that is not known.
+// `group` is the operation's where it is a collective. `working_set`: memory that the plan touches before it
+// comes back to the same operands (KernelSample::working_set), 0 where not known.
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
             const Calibration* calibration, const Group* group = nullptr, Bytes working_set = {},
             const KernelSoftware& software = {});

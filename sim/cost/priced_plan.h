@@ -23,8 +23,8 @@ struct PricedBlock {
   HostTime host, host_low, host_high;
 };
 
-// Prices blocks, each operation once per set of the variables that it depends on. Refers to all that it is
-// given.
+// Prices blocks, each operation once per set of the variables that it depends on. Keeps references to its
+// arguments, which must outlive it.
 class BlockPricer {
  public:
   BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
@@ -37,7 +37,7 @@ class BlockPricer {
   Expected expected(BlockId block, Phase phase, const Variables& variables);
   // One operation of a block alone.
   PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
-  // Takes up blocks that the plan has got since; none of their operations is fused with the next.
+  // Takes in blocks added to the plan since; none of their operations is fused with the next.
   void add_new_blocks();
   // The variables that a block's work depends on; the others are 0, so that each price is found once.
   Variables relevant(BlockId block, const Variables& variables) const {
@@ -46,8 +46,8 @@ class BlockPricer {
   }
 
  private:
-  // Where a block's work depends on the length of keys and values: which of its operations do, and what was
-  // last found of each.
+  // For a block whose work depends on the length of keys and values: which operations depend on it, and the
+  // last price found of each.
   struct OfLength {
     std::vector<bool> needs_length;
     std::vector<std::optional<std::pair<Variables, PricedOperation>>> operations;
@@ -72,12 +72,12 @@ class BlockPricer {
   Bytes working_set_;
   std::vector<std::vector<bool>> pairs_;              // fusable_pairs()
   std::vector<std::unique_ptr<OfLength>> of_length_;  // by block; null where its work does not depend on it
-  std::vector<bool> accumulates_;                     // by block: it may begin gradients
-  std::vector<PricedOperation> of_expected_;          // space for those that nobody asks for
+  std::vector<bool> accumulates_;                     // by block: whether it may begin gradients
+  std::vector<PricedOperation> of_expected_;          // scratch of expected(), which returns none
 };
 
-// Programs are run with the expected times and with those of the band's ends: errors of kernels on one
-// machine go together.
+// Programs run three times: with the expected times and with all times at either end of their bands, since
+// errors of kernels on one machine go together.
 struct PricedPlan {
   std::vector<PricedBlock> blocks;
   std::vector<std::vector<std::size_t>> block_of;  // of each program's actions, indices into blocks
@@ -87,13 +87,13 @@ struct PricedPlan {
     return blocks[block_of[program][action]];
   }
 };
-// What a step or a token of a plan touches before it comes back to the same weights: all that is live; of a
-// generation's cache, which is filled as it goes on, half of the places of new tokens, as in the mean. Only
-// the plan's first program counts. Zero where no sample was timed here: only those ask for it.
+// Bytes that a training step or a token touches before it comes back to the same weights: all live memory. Of
+// a generation's cache, which fills as it goes on, half of the places of new tokens count, the average. Only
+// the plan's first program counts. Zero where the calibration has no timed samples: only samples need it.
 Bytes working_set_of(const Plan& plan, const Calibration* calibration);
 PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
 
-// When the operations of a program begin. Refers to `priced`.
+// When the operations of a program begin. Keeps a reference to `priced`, which must outlive it.
 class OperationClock {
  public:
   OperationClock(const Plan& plan, const PricedPlan& priced, std::size_t program);
@@ -102,13 +102,13 @@ class OperationClock {
 
  private:
   std::vector<OpTime> action_times_;
-  std::size_t action_ = 0;  // that was asked for last
+  std::size_t action_ = 0;  // of the last call of at()
   const PricedPlan& priced_;
   std::size_t program_;
 };
 
-// memory_timeline() by the clock of the step: at most about `most_points`, a few of each micro-batch at
-// least.
+// memory_timeline() with times of the step's clock: at most about `most_points` points, at least a few for
+// each micro-batch.
 std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
                                               const PricedPlan& priced, std::size_t most_points);
 

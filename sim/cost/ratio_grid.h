@@ -8,7 +8,7 @@
 namespace sim {
 
 // Logarithms of measured over analytic time at every combination of the axes' values. Between nodes they are
-// interpolated multilinearly in the logarithms of the coordinates; beyond the outermost they are held.
+// interpolated multilinearly in the logarithms of the coordinates; beyond the edge the edge's value holds.
 class RatioGrid {
  public:
   static constexpr std::size_t kMostAxes = 3;

@@ -1,5 +1,5 @@
-// A hardware preset's calibration set to measurements of a user's own: each published table of kernels or
-// collectives times one factor. Rows say how far the table is off on the hardware at hand; its shape stays.
+// Fits a hardware preset's calibration to a user's own measurements: each published table of kernels or
+// collectives is multiplied by one factor. Measured rows set the factor; the table's shape over sizes stays.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,9 +12,9 @@ namespace sim {
 
 struct TableShift {
   std::string what, software;  // of the table, as published_fits() names it
-  double factor = 1;           // on its times; 1 where rows held out come no nearer by one
-  std::int64_t rows = 0;       // that it was fitted to
-  // Quantiles of |predicted / measured - 1|: as the table ships, and of each row by the factor of all others.
+  double factor = 1;           // on its times; 1 where a factor brings rows held out no nearer
+  std::int64_t rows = 0;       // measured rows that the factor was fitted to
+  // Quantiles of |predicted / measured - 1|: as the table ships, and with the factor of all other rows.
   double median_before = 0, median = 0, p90 = 0;
   bool operator==(const TableShift&) const = default;
 };
@@ -27,14 +27,14 @@ struct Refit {
   bool operator==(const Refit&) const = default;
 };
 
-// Fewer rows say nothing: each is held out once, and what is left must have a middle.
+// Fewer rows do not suffice: each row is held out once, and the others must have a median.
 inline constexpr std::size_t kLeastRowsOfShift = 3;
 
-// From measured over predicted times of one table's rows, all above 0: their median in place, where rows held
-// out are nearer by it.
+// The shift of one table. `ratios`: measured over predicted time of each row, all above 0. The factor is
+// their median, where it brings rows held out nearer.
 TableShift shift_of(std::string what, std::string software, std::vector<double> ratios);
 
-// Multiplies the tables that it names; those that are no more are left out. `gpu` is the preset's.
+// Sets the factors of the tables that `refit` names; names without a table are ignored. `gpu`: the preset's.
 void apply(const Refit& refit, GpuCalibration& gpu);
 
 Refit refit_from_json(std::string_view json, const std::string& file);  // throws PresetError

@@ -9,8 +9,8 @@ namespace sim {
 // QuantisationProfile).
 double side_bytes(const Plan& plan, const Operation& op, const Variables& v);
 
-// Share of an operation that recompute repeats, over the layers and over the products that the plan lists as
-// one and the stack runs one by one.
+// The share of an operation that recompute repeats: the stack may recompute only some layers, or only some of
+// the products that it runs one by one and the plan lists as one.
 double recomputed_share(const Plan& plan, const Operation& op);
 
 }  // namespace sim

@@ -1,4 +1,4 @@
-// A predicted step in detail, for whoever draws it: who does what when, what is exchanged, what is held.
+// A predicted step in detail, for drawing: what each stage does when, what ranks exchange, what is held.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,40 +19,40 @@ struct RanAction {
   std::size_t action = 0;
   Seconds start, end;
 };
-// What a program's actions, in the order in which they ran, make of its stage's time.
+// The timeline of a program's stage, from its actions in the order in which they ran.
 std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
                                       std::span<const RanAction> times);
 
 // When an operation of a program's action ran.
 struct RanOperation {
-  std::size_t action = 0, operation = 0;  // the latter of the action's block
+  std::size_t action = 0, operation = 0;  // operation: index in the action's block
   Seconds start, end;
 };
 OperationTimeline operations_of(const Plan& plan, std::size_t program, std::span<const RanOperation> times);
 
-// How long a stage would wait for others with equal stages and no time for transfers, from the mean time of a
-// timeline's passes (plan/schedule_closed_forms.h); empty where no closed form is known, and without passes.
+// How long a stage would wait for others if all stages were equal and transfers took no time, from the mean
+// times of a timeline's passes (plan/schedule_closed_forms.h). Empty without passes or a known closed form.
 std::optional<Seconds> closed_form_bubble(std::span<const TimelineSlot> timeline, std::string_view schedule);
 
 // Messages of one size that the ranks of a stage exchange in a step.
 struct MessageTraffic {
   std::int32_t stage = 0;
   std::int32_t group = 0;  // index into Plan::groups
-  OpKind kind{};           // send for both ends of a pipeline's transfer
-  Bytes sent;              // by one rank, a message
+  OpKind kind{};           // `send` for both ends of a transfer between stages
+  Bytes sent;              // by one rank, in each message
   std::int64_t messages = 0;
-  Seconds duration;  // of all of them
-  Seconds exposed;   // while the stage does nothing else; of a send, while its receiver waits for it
+  Seconds duration;  // sum over the messages
+  Seconds exposed;   // of it, while the stage does nothing else; for a send, while its receiver waits
 };
 
 // A training step as it goes, for whoever draws it.
 struct StepDetail {
   std::vector<TimelineSlot> slots;                   // by stage, then time; those of a stage do not overlap
-  std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over a step but the first
-  std::vector<MemoryTimePoint> first_step;  // of the fullest stage: what is made once is not there yet
-  std::vector<MessageTraffic> traffic;      // by stage, in the order of the plan's blocks
-  // One for each stage; empty where the step has more than `most_operations`, which nobody would look at
-  // one by one.
+  std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over a later step
+  std::vector<MemoryTimePoint> first_step;           // the fullest stage's; buffers made once appear in it
+  std::vector<MessageTraffic> traffic;               // by stage, in the order of the plan's blocks
+  // One for each stage. Empty where the step has more than `most_operations` operations: nobody would look at
+  // so many one by one.
   std::vector<OperationTimeline> operations;
 };
 // At most `memory_points` a stage, each the fullest moment of its interval.

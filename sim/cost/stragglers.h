@@ -1,13 +1,13 @@
-// Ranks of a job are not alike, and a step ends when the slowest of them has: what the others wait.
+// How long ranks of a job wait for the slowest: ranks are not alike, and a step ends with the slowest one.
 //
-// Devices differ steadily (Hardware::device_spread), and a device from pass to pass (Hardware::pass_jitter),
-// both taken as normal. The slowest of n lies about expected_maximum(n) standard deviations above the mean.
+// Devices differ steadily (Hardware::device_spread), passes of a device vary (Hardware::pass_jitter). Both
+// are taken as normal. The slowest of n lies about expected_maximum(n) standard deviations above the mean.
 //
-// What prices are relative to: collectives are calibrated over all devices of a node, and sustained clocks on
-// nodes that train, so that both hold the wait for the slowest device of one node already. A job within a
-// node waits no longer than that; one of N devices waits as much longer as the slowest of N is slower than
-// the slowest of a node. Jitter is relative to the mean pass. Memory's clock hardly differs (Sinha et al.
-// 2022, arXiv 2208.11035): what generation streams is not slowed.
+// Prices already hold the wait for the slowest device of a node: collectives are calibrated over all devices
+// of a node, and sustained clocks on nodes that train. So device spread adds no wait to a job within a node.
+// A job of N devices waits longer by as much as the slowest of N is slower than the slowest of a node. Jitter
+// is relative to the mean pass. Memory clocks hardly differ (Sinha et al. 2022, arXiv 2208.11035), so
+// generation, which streams through memory, is not slowed.
 #pragma once
 #include <cstdint>
 
@@ -21,9 +21,9 @@ namespace sim {
 // which is at most 5 % off, and less for many.
 double expected_maximum(std::int64_t n);
 
-// What ranks wait for the slowest of them in a training step, as a part of the step of mean ranks: 0 where
-// there is one rank, and never less with more. Ranks of a replica wait for each other in every micro-batch,
-// replicas once a step, when a replica's passes have evened out.
+// The time that ranks wait for the slowest in a training step, as a share of the step of mean ranks. 0 for
+// one rank and outside training; never less with more ranks. Ranks of a replica wait for each other in every
+// micro-batch, replicas once a step, when the jitter of a replica's passes has evened out.
 double waiting_over_mean(const Scenario& scenario, const Hardware& hardware);
 
 }  // namespace sim

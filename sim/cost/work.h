@@ -8,7 +8,7 @@ namespace sim {
 struct Work {
   Flops flops;  // executed by our or the named implementation's kernel (flash backward recomputes the scores)
   Flops model_flops;  // what the mathematics needs: counts in MFU; causal attention counts visible pairs only
-  Bytes read, written;  // least traffic with memory: what is touched of every operand once; the matrices of
+  Bytes read, written;  // least traffic with memory: the touched part of every operand once; the matrices of
                         // standard attention once for each of its passes over them
   Bytes network;        // sent by one rank
   Bytes copied;         // between the device and its host

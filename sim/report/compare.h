@@ -8,22 +8,22 @@
 
 namespace sim {
 
-// Where a kernel of one report did the work of several operations (Row::fused_into), what the other report
-// has for each of them is compared with it as one row.
+// Where a kernel of one report did the work of several operations (Row::fused_into), the other report's rows
+// of these operations are compared with it as one row.
 struct ComparedRow {
   std::string id;
   Phase phase{};
   std::optional<Row> a, b;
   std::vector<Row>
-      fused;  // the operations that the row holds beside its own, as the report that fused them has them
+      fused;  // rows of the other operations that this row holds, from the report that fused them
   std::optional<double> ratio() const;  // b / a duration
   std::string title() const;            // "layer.mlp.up.forward + gelu"
 };
 
 struct Comparison {
-  Report a, b;                    // without rows' copies being needed: kept whole for metrics
-  std::vector<ComparedRow> rows;  // longest first
-  std::size_t joined = 0, only_a = 0, only_b = 0;  // operations, those that a row fuses counted
+  Report a, b;                                     // kept whole, since metrics are functions of a report
+  std::vector<ComparedRow> rows;                   // longest first
+  std::size_t joined = 0, only_a = 0, only_b = 0;  // operations, including those fused into a row
 };
 
 Comparison compare(const Report& a, const Report& b);

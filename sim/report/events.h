@@ -13,12 +13,12 @@
 //   {"event":"checkpoint","step":50,"file":"..."}
 //   {"event":"device_sample","time_seconds":1.2,"sm_clock_mhz":1755,"memory_clock_mhz":2619,"power_w":698.5,
 //    "temperature_c":61,"throttle":"power cap"}
-//   {"event":"rank_timeline","step":7,"rank":0,"ranks":8,"slots":[{"stage":0,"phase":"forward","micro_batch":0,
-//    "chunk":0,"start_seconds":0,"end_seconds":0.002},...]}
+//   {"event":"rank_timeline","step":7,"rank":0,"ranks":8,"slots":[{"stage":0,"phase":"forward",
+//    "micro_batch":0,"chunk":0,"start_seconds":0,"end_seconds":0.002},...]}
 //   {"event":"operation_timeline","step":7,"rank":0,"ranks":1,"step_seconds":0.2,
 //    "names":[{"id":"layer.mlp.up.forward","phase":"forward"},...],
 //    "spans":[{"name":0,"layer":3,"micro_batch":0,"stream":0,"start_seconds":0.01,"end_seconds":0.011},...]}
-//   {"event":"step_memory","step":1,"begin_seconds":0,"step_seconds":0.2,"in_use_bytes":123456,"points":[...]}
+//   {"event":"step_memory","step":1,"begin_seconds":0,"step_seconds":0.2,"in_use_bytes":1234,"points":[...]}
 //   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":"",
 //    "waiting_for_slowest_seconds":...,"expert_imbalance":...,
 //    "slowdown":{"arithmetic":1.1,"memory":1.2,"error":0.05}}   where the machine was looked at meanwhile
@@ -48,14 +48,14 @@ struct CheckpointEvent {
   std::int64_t step = 0;
   std::string file;
 };
-// When a rank's passes ran in a step, on a clock of all ranks that begins with the first of them. Told while
-// a run of several ranks goes on; a report does not keep it.
+// When a rank's passes ran in a step, on a clock shared by all ranks that begins with the first pass. Sent
+// while a run of several ranks goes on; a report does not keep it.
 struct RankTimelineEvent {
   std::int64_t step = 0;
   std::int32_t rank = 0, ranks = 1;
   std::vector<TimelineSlot> slots;
 };
-// A rank's newest step, operation by operation, on the clock of RankTimelineEvent. Told while a run goes on;
+// A rank's newest step, operation by operation, on the clock of RankTimelineEvent. Sent while a run goes on;
 // a report does not keep it.
 struct OperationTimelineEvent {
   std::int64_t step = 0;
@@ -63,12 +63,12 @@ struct OperationTimelineEvent {
   Seconds duration;  // of the step, with what the host does after its last operation
   OperationTimeline timeline;
 };
-// The memory of one of the first steps, which differ: what is made once is not there from the beginning. A
-// report does not keep it.
+// The memory of one of the first steps. They differ from later ones, since buffers made once are not there
+// from the beginning. A report does not keep it.
 struct StepMemoryEvent {
   std::int64_t step = 0;
   Seconds begin, duration;              // since the first step began
-  Bytes in_use;                         // of the device, at the end of the step, as the system says
+  Bytes in_use;                         // on the device at the end of the step, as the system reports
   std::vector<MemoryTimePoint> points;  // live bytes, since the step began
 };
 struct EndEvent {
@@ -91,8 +91,8 @@ using Event = std::variant<BeginEvent, ProgressEvent, StepResult, TokenResult, R
 std::string to_ndjson(const Event& event);       // one line, no newline
 Event event_from_ndjson(std::string_view line);  // throws PresetError; unknown events are an error
 
-// Folds an event into the report that the stream stands for. Rows with the same (id, phase, rank) replace
-// each other, so a running measurement can send them again as it refines them.
+// Folds an event into the report that the stream builds. A row replaces an earlier one with the same (id,
+// phase, rank), so a running measurement can send a row again as it refines it.
 void apply(Report& report, const Event& event);
 
 // A finished report as the stream that folds to it: begin, steps, tokens, rows, memory, samples,

@@ -1,5 +1,5 @@
-// Memory of a training step or a generation by name: what makes the peak, and how the first step differs from
-// later ones.
+// Memory of a training step or a generation by name: what makes up the peak, and how the first step differs
+// from later ones.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace sim {
 
-// The ledger's lines of one rank, which add up to what the device holds: what is live at the peak by class,
-// whole-stage "copies", "packing" or "allocator" (reserved beyond the live), and "context".
+// One rank's ledger. Its lines add up to all memory that the device holds: live memory at the peak by class,
+// whole-stage "copies", "packing" or "allocator" (reserved beyond live memory), and "context".
 std::vector<MemoryLine> memory_ledger(const Plan& plan, const MemoryPlan& memory, std::int32_t rank);
 
 // A tensor that is live at the peak; instances of all layers and micro-batches added up.
@@ -29,12 +29,12 @@ struct StepMemory {
   std::vector<MemoryPoint> timeline;
 };
 
-// A stage's, or the fullest one's in a later step. In the first step, what an implementation makes lazily is
-// missing until it is made: moments of the optimizer, gradients before the first backward pass.
+// A stage's memory in the first step and in a later one. In the first step, buffers that an implementation
+// makes lazily are missing until they are made: optimizer moments, gradients before the first backward pass.
 struct MemoryReport {
   StepMemory first, later;
 };
 MemoryReport memory_report(const Plan& plan, std::size_t program, std::size_t max_points = 2000);
-std::size_t fullest_program(const Plan& plan);
+std::size_t fullest_program(const Plan& plan);  // the stage with the most live memory in a later step
 
 }  // namespace sim

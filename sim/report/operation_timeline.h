@@ -9,7 +9,7 @@
 
 namespace sim {
 
-// What an operation of a timeline is; executions of the same one share it.
+// Which operation of the plan ran. All executions of one operation share the name.
 struct OperationName {
   std::string id;
   Phase phase{};

@@ -1,4 +1,4 @@
-// THE result: predicted, measured and recorded results have this one shape, so that they lie side by side.
+// The result of a run. Predicted, measured and recorded results have this one shape, to be compared.
 // Totals (MFU, tokens/s, peak, ...) are functions of a report (report/metrics.h) and never stored in it.
 #pragma once
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Source {
   std::string software;  // version and commit
   std::uint64_t seed = 0;
   std::string calibration;  // which one, empty: none
-  Slowdown slowdown;  // of the machine since it was calibrated, as looks at it found before or while it ran
+  Slowdown slowdown;  // of the machine since it was calibrated, as checks before or during the run found it
 };
 
 // All executions of one operation in one phase, on one rank: in a training step (measured: the median over
@@ -55,21 +55,21 @@ struct Row {
   Bytes network;
   Bound bound{};
   Provenance provenance{};
-  // The operation whose kernel does this one's work too, as its epilogue, and whose row has the time of both;
-  // this one's duration is 0. Empty: a kernel of its own.
+  // The operation whose kernel also does this one's work, as its epilogue. That operation's row has the time
+  // of both, and this one's duration is 0. Empty: this operation has a kernel of its own.
   std::string fused_into{};
-  // The part of an exchange's `duration` in which its rank does nothing else. None: not known, as in reports
-  // of before there was such a field, or not an exchange between ranks.
+  // The part of an exchange's `duration` in which its rank does nothing else. None: not known (older reports
+  // lack the field), or not an exchange between ranks.
   std::optional<Seconds> exposed{};
 };
 
-// What a rank keeps in its host's memory; not of the device, whose peak is without it.
+// Category of the memory that a rank keeps in its host. It is not part of the device's peak.
 inline constexpr std::string_view kHostMemory = "host";
 
-// One line of the ledger at the peak: those of the device add up to the peak.
+// One line of the memory ledger at the peak. The device's lines add up to its peak.
 struct MemoryLine {
-  // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it),
-  // outside the arena "context" (predicted) or "platform" and its parts (measured: "platform.graphs"),
+  // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it);
+  // outside the arena, "context" (predicted) or "platform" and its parts (measured: "platform.graphs"); or
   // kHostMemory.
   std::string category;
   std::int32_t rank = 0;
@@ -81,17 +81,17 @@ struct MemoryTimePoint {
   MemoryByClass bytes{};
 };
 
-// A finished training step.
-// What a pipeline stage does when: a pass of a micro-batch through a chunk, or a part of the optimizer.
+// What a pipeline stage does and when: a pass of a micro-batch through a chunk, or a part of the optimizer.
 struct TimelineSlot {
   std::int32_t stage = 0;
   Phase phase{};                         // forward, backward (recompute with it) or optimizer
-  bool inputs = false, weights = false;  // which part of a backward pass in two
+  bool inputs = false, weights = false;  // which part, where a backward pass comes in two
   std::int32_t micro_batch = 0, chunk = 0;
   Seconds start, end;
   Seconds recompute;  // the part of a backward pass that repeats forward
 };
 
+// A finished training step.
 struct StepResult {
   std::int64_t step = 0;  // from 1
   double loss = 0;        // mean over the step's tokens, nats
@@ -100,7 +100,7 @@ struct StepResult {
   std::int64_t tokens = 0;
   // Where the workload measures gradient noise: the norm of the mean gradient of the first micro-batch's
   // tokens, before clipping, and the noise scale (economics/noise_scale.h) of the steps so far, in sequences.
-  // None: not measured, or not finite; the second too while noise hides the gradient.
+  // None: not measured, or not finite. The noise scale is also none while noise hides the gradient.
   std::optional<double> micro_batch_grad_norm{}, noise_scale{};
 };
 
@@ -108,19 +108,19 @@ struct StepResult {
 struct TokenResult {
   std::int64_t index = 0;
   std::int32_t token = 0;
-  std::string text;  // what it adds, whole characters only
-  Seconds duration;  // since the previous token; of the first: time to first token
-  // How little the model expected this token of a text that is read, not written: the negative logarithm of
-  // its probability. None: the model chose the token itself.
+  std::string text;  // text that the token adds, whole characters only
+  Seconds duration;  // since the previous token; for the first: time to first token
+  // For a text that the model reads: how little it expected this token, as the negative natural logarithm of
+  // the token's probability. None: the model chose the token itself.
   std::optional<double> surprise{};  // nats
 };
 
-// What a GPU's driver said of it at one time of a run.
+// What a GPU's driver reported at one moment of a run.
 struct DeviceSample {
   Seconds time;  // since the run began
   double sm_clock_mhz = 0, memory_clock_mhz = 0;
   double power_w = 0, temperature_c = 0;
-  std::string throttle;  // what holds the clock below its highest, by commas: "power cap"; empty: nothing
+  std::string throttle;  // what holds the clock down, separated by commas: "power cap"; empty: nothing
 };
 
 struct Report {
@@ -131,19 +131,19 @@ struct Report {
   // Predicted training: the part of step_time in which the ranks wait for the slowest of them. Rows and
   // timelines are of a rank of mean speed (cost/stragglers.h).
   Seconds waiting_for_slowest;
-  // Measured, of ranks that divide experts: rows of the busiest one over the mean, in the mean of layers and
-  // passes, as workload.expert_imbalance expects it. 0: not known.
+  // Measured, where ranks divide experts: rows of the busiest rank over the mean rank's, averaged over layers
+  // and passes. It is the measured counterpart of workload.expert_imbalance. 0: not known.
   double expert_imbalance = 0;
   std::vector<MemoryLine> memory;
   std::vector<MemoryTimePoint> memory_timeline;
   std::vector<StepResult> steps;             // measured training
   std::vector<TokenResult> tokens;           // generation: measured, or predicted durations with token -1
   std::vector<DeviceSample> device_samples;  // of runs on a GPU whose driver tells
-  std::string message;                       // how it ended if not well: "interrupted after 12 of 100 steps"
+  std::string message;                       // how it ended, if not well: "interrupted after 12 of 100 steps"
 };
 
-// Keys bear their units: duration_seconds, memory_bytes; flops has none. A number that is none (the loss of a
-// diverged run) is null. indent -1: one line. Reading back what was written gives the same text again.
+// Keys name their units: duration_seconds, memory_bytes; flops has none. A number that is not finite (loss
+// of a diverged run) is null. indent -1: one line. A report read back and written again gives the same text.
 std::string to_json(const Report& report, int indent = 2);
 Report report_from_json(std::string_view json, const std::string& file);  // throws PresetError
 

@@ -8,7 +8,7 @@
 
 namespace sim {
 
-// Counts and bytes: 8 PiB, and as many runs; sums of such numbers stay inside 64 bits.
+// Bounds of counts and bytes: up to 2^53 (8 PiB), so that sums of such numbers stay within 64 bits.
 inline constexpr LegalNumbers kReportNumbers{
     .least_count = 0, .most_count = std::int64_t{1} << 53, .words = "must be from 0 to 2^53"};
 

@@ -1,6 +1,6 @@
-// Where the time of a step or generation goes: parts that exclude each other and add up to it. Every share
-// that a user reads (what bounds a step, its bubble, its exposed communication) is one of these over the
-// whole.
+// Where the time of a step or generation goes: parts that exclude each other and add up to the whole. Every
+// share that a user reads (what bounds a step, its bubble, its exposed communication) is one of these parts
+// over the whole.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ enum class StepPart {
   memory,   // that memory bandwidth bounds
   launch,   // that their launch bounds
   host,     // in the host's memory, or on the way there
-  network,  // exposed communication: exchanges that compute waits for
+  network,  // exposed communication: the part of exchanges that compute waits for
   bubble,   // pipeline stages without work, and transfers that they wait for
   slowest,  // all ranks wait for the slowest
   other     // what no row accounts for
@@ -42,10 +42,10 @@ struct StepParts {
   double share(StepPart part) const { return whole.value > 0 ? (*this)[part] / whole : 0; }
 };
 
-// For one rank that has rows, or the mean over all that have. Rows of operations count as long as they took.
-// Exchanges count by what of them is exposed (Row::exposed). Those whose rows do not say it count by what
-// the rest of the step has room for, on no stage a larger part than on the one with the least room. What a
-// stage of a pipeline has left is bubble. Zero where nothing has been priced or measured.
+// The parts of one rank, or the mean over all ranks that have rows. Rows of operations count their duration,
+// exchanges their exposed part (Row::exposed). Where a row does not say it, the exchange counts as far as the
+// rest of the step has room, at the share that fits on the stage with the least room. The time that is left
+// is bubble in a pipeline, else `other`. Zero where nothing has been priced or measured.
 StepParts step_parts(const Report& report, std::optional<std::int32_t> rank = {});
 
 // The parts that are not 0, largest first.
@@ -55,7 +55,7 @@ struct PartShare {
 };
 std::vector<PartShare> part_shares(const Report& report);
 
-// The one sentence that says what bounds it.
+// The one sentence that says what bounds the step or generation.
 std::string bottleneck_sentence(const Report& report);
 
 }  // namespace sim

@@ -12,13 +12,13 @@ using BlockIndex = std::int32_t;
 
 class BlockPool {
  public:
-  // Its own memory grows with the blocks that are used at once, not with those that there are.
+  // The pool's own memory grows with the most blocks in use at once, not with `blocks`.
   explicit BlockPool(std::int64_t blocks) : blocks_(blocks) {}
 
   std::int64_t blocks() const { return blocks_; }
   std::int64_t free_blocks() const { return blocks_ - std::ssize(is_used_) + std::ssize(free_); }
 
-  // What was used before goes first; empty where all are in use.
+  // Prefers a block that was used before; empty where all are in use.
   std::optional<BlockIndex> allocate() {
     if (free_blocks() == 0) return std::nullopt;
     if (free_.empty()) {
@@ -31,7 +31,7 @@ class BlockPool {
     return block;
   }
 
-  void release(BlockIndex block) {
+  void release(BlockIndex block) {  // throws std::logic_error where the block is not in use
     if (!is_used_.at(static_cast<std::size_t>(block)))
       throw std::logic_error("a block of the KV cache is released that nobody uses");
     is_used_[static_cast<std::size_t>(block)] = false;
@@ -40,8 +40,8 @@ class BlockPool {
 
  private:
   std::int64_t blocks_ = 0;
-  std::vector<bool> is_used_;     // of the first blocks; those after them were never used
-  std::vector<BlockIndex> free_;  // that were used
+  std::vector<bool> is_used_;     // by block; blocks beyond its end were never used
+  std::vector<BlockIndex> free_;  // blocks that were used before and are free again
 };
 
 }  // namespace sim

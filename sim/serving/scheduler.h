@@ -12,7 +12,7 @@
 namespace sim {
 
 struct SchedulerLimits {
-  Batching batching = Batching::mixed;  // static_batch: nobody joins before all have ended
+  Batching batching = Batching::mixed;  // static_batch: no request joins before all have ended
   bool chunks_prompts = false;          // a prompt may be read over several steps
   bool reserves_output = false;         // begin only when all blocks that will ever be needed are free
   std::int64_t max_sequences = 256;     // in the batch
@@ -29,32 +29,32 @@ using RequestIndex = std::int32_t;  // in the order of submit()
 
 class Scheduler {
  public:
-  // Throws std::invalid_argument where a limit is not above 0.
+  // Throws std::invalid_argument where a limit is not above 0, or max_tokens is below max_sequences.
   explicit Scheduler(const SchedulerLimits& limits);
 
-  // Throws std::invalid_argument where the request could never run: its blocks are more than there are, or a
-  // prompt that may not be cut is longer than a step.
+  // Throws std::invalid_argument where prompt or output is below 1, or the request could never run: it needs
+  // more blocks than there are, or its prompt may not be cut and is longer than a step.
   RequestIndex submit(const ServedRequest& request);
 
   struct PromptPart {
     RequestIndex request = 0;
     std::int64_t tokens = 0;   // read in this step
-    std::int64_t context = 0;  // in the cache after it
-    bool ends = false;         // the prompt is read: a first token comes
+    std::int64_t context = 0;  // tokens in the cache after this step
+    bool ends = false;         // the prompt is read to its end, and a token comes
   };
   struct Step {
     std::vector<RequestIndex> decodes;
-    std::int64_t decode_context = 0;  // sum over these, the new tokens included
+    std::int64_t decode_context = 0;  // tokens: sum over `decodes`, the new ones included
     std::vector<PromptPart> prompts;
-    bool preempted = false;  // somebody had to make room, and will be read again
+    bool preempted = false;  // a sequence had to make room and will be read again
     bool empty() const { return decodes.empty() && prompts.empty(); }
   };
-  // What to do next; empty when there is nothing to do. complete() must be called before the next.
+  // The next step; empty when there is nothing to do. complete() must be called before the next call.
   const Step& next();
-  // How many steps like the one that next() gave would follow each other, were nothing submitted: nobody
-  // ends, nobody can join, the blocks suffice. At least 1.
+  // How many times in a row the step that next() gave can be done if nothing is submitted: no request ends
+  // before the last time, none can join, and the blocks suffice. At least 1.
   std::int64_t steps_alike() const;
-  // The step was done so many times (at most steps_alike()). Returns who has all tokens.
+  // Records that the step was done `times` times, at most steps_alike(). Returns the requests that ended.
   const std::vector<RequestIndex>& complete(std::int64_t times = 1);
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
@@ -68,8 +68,8 @@ class Scheduler {
   struct Sequence {
     ServedRequest request;
     std::int64_t cached = 0;     // tokens whose keys and values are in the cache
-    std::int64_t generated = 0;  // tokens that came
-    std::int64_t to_read = 0;    // of the prompt, or after it made room of all that was there
+    std::int64_t generated = 0;  // tokens generated so far, also before a preemption
+    std::int64_t to_read = 0;    // tokens of the prompt; after a preemption, also those generated before
     std::vector<BlockIndex> blocks;
   };
   Sequence& at(RequestIndex r) { return sequences_[static_cast<std::size_t>(r)]; }
