@@ -52,7 +52,7 @@ struct BenchRow {
   std::string size;  // "4096 x 4096 x 4096, backward to weights"
   sim::DType dtype{};
   sim::Seconds median, least;
-  // One run's; what bounds it by its own arithmetic and traffic is what the share is of.
+  // Per run. share_of_peak is of the peak that bounds these: the hardware's arithmetic or its bandwidth.
   sim::Flops flops;
   sim::Bytes bytes;
   bool by_arithmetic = false;  // the rate is in FLOP/s, else in bytes a second
@@ -62,10 +62,10 @@ struct BenchRow {
   sim::Provenance provenance{};
 };
 
-// Runs the kinds in order, with progress to `sink`. Kinds that the device has not
-// (graph launches on a CPU) are left out unless they were asked for: then NoDevice says so. Ends early, with
-// what there is, on a stop request. `hardware` describes the device; predictions are by `calibration`, if
-// any.
+// Runs the kinds in order, with progress to `sink`. Kinds that the device lacks (graph launches on a CPU) are
+// left out; throws NoDevice if settings.kinds asks for one. Ends early, with the rows so far, on a stop
+// request. `hardware` describes the device. Predictions use `calibration`, if it is not
+// null.
 std::vector<BenchRow> bench(const BenchSettings& settings, const sim::Hardware& hardware,
                             const sim::Calibration* calibration, const EventSink& sink,
                             const std::stop_token& stop);

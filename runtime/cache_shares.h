@@ -1,6 +1,6 @@
-// How the last cache serves what is touched in turn, as measured. A cache that replaces what was used least
-// recently keeps nothing of a working set that is somewhat larger than itself, and other programs, or other
-// guests of a host, may hold a part of it: its size alone does not say what comes from memory.
+// Measures how much of a working set that is touched in turn the last cache serves. The cache's size alone
+// does not say it: a cache that replaces the least recently used keeps nothing of a somewhat larger working
+// set, and other programs, or other guests of a host, may hold a part of the cache.
 #pragma once
 #include <functional>
 #include <stop_token>
@@ -11,23 +11,23 @@
 
 namespace runtime {
 
-// Working sets from a quarter of the last cache, which it is taken to hold, to twice its size, read in turn
-// as decoding reads weights; takes about half a second. Where a quarter is read no faster than memory, again
-// of largest_that_serves(). Empty where the size is not known (0), or where memory is about as fast as any
-// cache. Also empty, and soon, on a stop request.
+// Reads working sets in turn, as decoding reads weights: from a quarter of the last cache's size, which it is
+// assumed to hold, to twice that size. Takes about half a second. Where a quarter is read no faster than
+// memory, tries smaller sizes (largest_that_serves()). Empty where the size is not known (0), where memory is
+// about as fast as any cache, and, soon, on a stop request.
 std::vector<sim::CacheShare> measure_cache_shares(Device& device, sim::Bytes last_level_cache,
                                                   const std::stop_token& stop);
 
-// What `shares_of` finds of that cache, or, while it finds nothing, of a quarter of it: a guest is told the
-// size that its host's cache has, of which other guests may hold most (seen: 60 to 100 MB of 300 were left).
+// What `shares_of` finds for that size, or, as long as it finds nothing, for a quarter of it. A guest is told
+// its host's cache size, of which other guests may hold most (seen: 60 to 100 MB of 300 were left).
 std::vector<sim::CacheShare> largest_that_serves(
     sim::Bytes cache, const std::function<std::vector<sim::CacheShare>(sim::Bytes)>& shares_of);
 
-// The largest working set that is found in the cache again, nearly all of it; 0 where nothing was measured.
+// The largest working set of which at most a tenth comes from memory; 0 where nothing was measured.
 sim::Bytes held(const std::vector<sim::CacheShare>& shares);
 
-// From seconds of an operation over each working set, and where none of it is in a cache: ascending in both
-// members, the first working set taken to be held.
+// The shares, from an operation's seconds with each working set and with none of it in a cache. They ascend
+// in both members. The first working set is assumed to be held by the cache.
 struct ReadInTurn {
   sim::Bytes working_set;
   double seconds = 0;

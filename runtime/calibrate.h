@@ -1,4 +1,4 @@
-// Every kernel of a device timed alone, over the sizes that plans have: what predictions for it rest on.
+// Times every kernel of a device alone, over the sizes that plans have. Predictions rest on these times.
 #pragma once
 #include <map>
 #include <optional>
@@ -16,17 +16,17 @@ namespace runtime {
 
 // Two to three minutes on two cores, longer where other programs disturb it. Each kernel runs through
 // Device::run, as the executor runs it, on operands that rotate through more memory than the upper caches
-// hold. Ends early on a stop request, with what there is; `begun`, where it is not null, then has what was
+// hold. A stop request ends it early, with what there is. If `begun` is not null, it then holds what was
 // timed, and another call with it goes on from there.
-// As one of several ranks on this machine, which all calibrate at once: with what only ranks run that divide
-// sequences or the vocabulary, and with its own part of the last cache.
+// With ranks > 1 this is one of several ranks that all calibrate at once on this machine. It also times what
+// only ranks that divide sequences or the vocabulary run, and takes its own part of the last cache.
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads, int ranks = 1,
                                BegunCalibration* begun = nullptr);
 
-// What calibrate_cpu() times of several ranks.
+// The operations that calibrate_cpu() times for several ranks.
 std::vector<SingleOperation> calibrated_operations();
 
-// What of a GPU is timed.
+// What calibrate_gpu() times of a GPU.
 struct GpuMeasurements {
   // By the type that products compute in.
   std::map<sim::DType, std::vector<SingleOperation>> operations;
@@ -36,10 +36,10 @@ struct GpuMeasurements {
   sim::Bytes uncached;  // memory that no cache holds
   SampleLength sample{};
 };
-// In bf16 what most models run, the rest being timed in short runs (gpu_calibrating_runs()); in each other of
-// the types what is another kernel there: matrix products, attention, what only that type needs. Sizes are
-// those of models of 124M to 8B parameters. Types that the hardware's description has no peak for are left
-// out.
+// For bf16 this is what most models run; short runs time the rest (gpu_calibrating_runs()). For each other
+// type it is what runs in another kernel there: matrix products, attention, what only that type needs. Sizes
+// are those of models of 124M to 8B parameters. Types for which the hardware's description has no peak are
+// left out.
 GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::Hardware& hardware);
 
 // A few minutes. `hardware` describes the GPU; its peaks and bandwidth stay the datasheet's, which the
@@ -49,13 +49,13 @@ sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, co
 sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
                                const EventSink& sink, const std::stop_token& stop);
 
-// An operation timed alone, then run for that long without a pause while the driver's clock, power and
-// temperature are read. Empty where it was stopped.
+// Times an operation alone, then runs it for `length` without a pause and reads clock, power and temperature
+// from the driver meanwhile. Empty where it was stopped.
 std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwatch& stopwatch,
                                                          const SingleOperation& operation,
                                                          sim::Seconds length, const std::stop_token& stop);
 
-// What a calibration is valid for: other code's kernels may be faster.
+// The code for which a calibration is valid: the kernels of other code may be faster.
 std::string kernels_version();
 std::string ranks_version();  // of kernels and of what passes messages between ranks
 std::string gpu_kernels_version();

@@ -1,5 +1,5 @@
-// How ranks exchange buffers in the host's memory: a plan's collective operations, and what runs tell each
-// other besides. Written once over messages, whatever carries them.
+// How ranks exchange buffers in the host's memory: for a plan's collective operations, and for what runs
+// tell each other besides. All of it is made of a Transport's messages, whatever carries them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace runtime {
 
-// Sums are in the order of members whatever their number and the size, so that all members have the same
-// bits; of 16-bit types in fp32, rounded once.
+// Sums are formed in the order of members, whatever their number and the size, so that all members get the
+// same bits. Sums of 16-bit types are formed in fp32 and rounded once.
 class Communicator final : public Collectives {
  public:
   // One rank alone: groups have one member, gathers copy.
@@ -46,7 +46,7 @@ class Communicator final : public Collectives {
   void exchange(const Members& members, std::span<const MutableBytes> out,
                 std::span<const ConstBytes> inp) override;
 
-  // Tags of plans' messages are below kFirstFreeTag; kAnnouncement is of those who send by other ways.
+  // Messages of plans have tags below kFirstFreeTag. kAnnouncement is for ranks that send data by other ways.
   static constexpr MessageTag kFirstFreeTag = MessageTag{1} << 62;
   static constexpr MessageTag kAnnouncement = kFirstFreeTag + 16;
   void send(std::int32_t to, MessageTag tag, ConstBytes buffer) override;
@@ -55,38 +55,38 @@ class Communicator final : public Collectives {
   MutableBytes memory(std::size_t slot, std::size_t bytes) override;
   void copy(std::span<const MutableBytes> to, std::span<const ConstBytes> from) override;
 
-  // Takes what has arrived and throws RankLost where another rank is no more; waits for nothing.
+  // Takes what has arrived, without waiting. Throws RankLost where another rank has ended.
   void check() const {
     if (transport_) transport_->check();
   }
 
-  // Bytes of any length from each rank of the job to rank 0: by rank there, nothing elsewhere.
+  // Sends bytes of any length from each rank of the job to rank 0. Rank 0 gets them by rank, others nothing.
   std::vector<std::vector<std::byte>> gather_to_first(ConstBytes own);
   void barrier();
-  // The first rank's number, on every rank.
+  // Returns rank 0's `own` on every rank.
   double of_first(double own);
-  // Whether any rank says so, on every rank. any_of(): of a process that may be alone.
+  // Returns on every rank whether `own` is true on any. any_of() is for a process that may be alone (null).
   bool any(bool own);
   static bool any_of(Communicator* among, bool own) { return among ? among->any(own) : own; }
 
  private:
   Transport& transport(const Members& members) const;
-  // Piece number i of what each other member gets, where that has so many.
+  // Sends (receives) piece i to (from) each other member whose part has that many pieces.
   void send_piece(const Members& members, MessageTag tag, const ConstParts& parts, std::size_t i);
   void receive_piece(const Members& members, MessageTag tag, const MutableParts& parts, std::size_t i);
-  // Sends pieces from number `begun` on: to number i + 1, and more while number i of another member has not
-  // come. The number of the first that is not yet sent.
+  // Sends pieces from number `begun` on: up to number i + 1, and a limited number more while a member's next
+  // message has not come. Returns the number of the first piece that is not yet sent.
   std::size_t send_ahead(const Members& members, const ConstParts& parts, std::size_t begun, std::size_t i,
                          std::size_t pieces);
-  // out = (or +=) the sum of what this member has and of what the others' next messages hold.
+  // out = (or +=) the sum of this member's data and the data in the next message of each other member.
   void sum_of_members(const Members& members, MessageTag tag, std::span<const MutableBytes> out,
                       const std::vector<ConstBytes>& own, sim::DType dtype, bool adds);
-  // out = (or +=) the sum of this member's piece and of the others' that come.
+  // out = (or +=) the sum of this member's piece and the pieces that arrive from the others.
   void sum_piece(const Members& members, std::span<const MutableBytes> out,
                  const std::vector<ConstBytes>& own, sim::DType dtype, bool adds);
-  // Parts go to the other members while theirs come.
+  // Sends parts to the other members while receiving theirs.
   void swap_pieces(const Members& members, const MutableParts& received, const ConstParts& sent);
-  // out = (or +=) the sums of this member's part and of the others', who send as many bytes.
+  // out = (or +=) the sum of this member's part and those of the others, who each send as many bytes.
   void sum_pieces(const Members& members, std::span<const MutableBytes> out,
                   const std::vector<ConstBytes>& own, const ConstParts& sent, sim::DType dtype, bool adds);
 

@@ -35,8 +35,8 @@ struct SectionTiming {
   double seconds = 0;  // from the first operation's start to the last one's end
   std::vector<double> start, duration;
   std::vector<std::int64_t> count;
-  // For a row whose operations were carried out by another's kernel (Device::run_fused): that row, which has
-  // the time of all; its own duration is 0. Otherwise kAlone.
+  // By row: kAlone, or the row whose kernel also ran this row's operations (Device::run_fused). That row then
+  // has the time of all, and this row's duration is 0.
   static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
   std::vector<std::size_t> fused_into;
 };
@@ -49,7 +49,7 @@ struct ActionSpan {
 
 class Executor {
  public:
-  // The arguments outlive the executor. Throws NoDevice where the device lacks an operation's kernel.
+  // The arguments must outlive the executor. Throws NoDevice where the device lacks an operation's kernel.
   Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device& device, Communicator& communicator,
            std::size_t program = 0);
   ~Executor();
@@ -63,47 +63,47 @@ class Executor {
   const Arena* host_arena() const { return host_arena_ ? &*host_arena_ : nullptr; }
   const sim::Program& program() const { return program_; }
 
-  // The device memory of one instance, whole. std::out_of_range where the program does not use it.
+  // All device memory of one instance. Throws std::out_of_range where the program does not use it.
   std::span<std::byte> instance(sim::BufferId buffer, std::int32_t layer = 0,
                                 std::int32_t micro_batch = 0) const;
 
   SectionTiming run(std::size_t section, const RunSettings& settings);
 
-  // The same work without stamps between operations; returns the section's seconds. Where the device replays
-  // work (can_replay) and ranks send each other nothing in it but sums and parts, the section is captured the
-  // first time, and sections that differ in nothing but the length of the context, as decoding's do, share a
-  // capture. Each of their shapes must have run() before.
+  // The same work without stamps between operations; returns the section's seconds. The section is captured
+  // the first time if the device replays work (can_replay) and ranks exchange nothing in it but sums and
+  // parts. Sections that differ only in the length of the context, as those of decoding do, share a capture.
+  // Call run() once for each shape before.
   double run_whole(std::size_t section, const RunSettings& settings);
 
-  // Decoding without the host between tokens. Sections are queued: replayed one after the other, each passing
-  // its tokens on to the next; their tokens are read later, in the same order, at most kAhead sections
-  // behind. begin_queue() says where tokens lie and the settings of the first section, whose sampling step
-  // counts on by itself; a later call has the same places and batch. can_queue(): the device replays work,
-  // and the section takes one token a sequence and work that depends on the context's length by what the
-  // device counts alone.
+  // Decoding without the host between tokens. Queued sections are replayed one after the other, and each
+  // passes its tokens on to the next. Their tokens are read later, in the same order, at most kAhead sections
+  // behind. begin_queue() gives the tokens' addresses and the first section's settings; the sampling step
+  // then counts up by itself. A later call must give the same addresses and batch. can_queue(): this is the
+  // only rank, the device replays work, the section takes one token per sequence, and the context's length
+  // changes no operand's size.
   static constexpr std::int64_t kAhead = 2;
   bool can_queue(std::size_t section) const;
   void begin_queue(const RunSettings& settings, const TokenLoop& loop);
   void queue(std::size_t section);
   void read_queued(std::span<std::int32_t> tokens);
-  void end_queue() { device_.synchronise(); }  // what is queued and unread is forgotten when it is done
+  void end_queue() { device_.synchronise(); }  // waits for what is queued; unread tokens are lost
 
-  // The time stamps of the last run()'s operations, in seconds, one more than operations.
+  // The last run()'s time stamps in seconds: the start of each operation, then the end of the last.
   std::span<const double> stamps() const { return stamps_; }
   // The last run()'s actions in the order in which they ran, and when it began by the steady clock, in
   // seconds.
   std::vector<ActionSpan> action_spans() const;
   double began() const { return began_; }
-  // Where this rank's experts are divided: rows of the busiest rank over the mean, in the mean of the choices
-  // so far. 0: there were none.
+  // Where ranks divide the experts: the busiest rank's rows over the mean rank's, averaged over the choices
+  // so far. 0: no choice was made.
   double expert_imbalance() const;
 
  private:
   struct Bound {
     BoundOperation operation;
     std::size_t row = 0;
-    bool is_followed = false;  // always, by the one behind it (sim/plan/neighbours.h)
-    std::size_t may_fuse = 1;  // operations from it on that one kernel may carry out
+    bool is_followed = false;  // always, by the operation behind it here (sim/plan/neighbours.h)
+    std::size_t may_fuse = 1;  // how many operations, from this one on, one kernel may run together
     const sim::Action* action = nullptr;
   };
 
@@ -116,7 +116,7 @@ class Executor {
     bool passes_tokens_on = false;
   };
 
-  // A block at a layer and micro-batch: what decides its operands' addresses.
+  // Block, layer and micro-batch. Together they decide the operands' addresses.
   using Coordinates = std::tuple<sim::BlockId, std::int32_t, std::int32_t>;
   using Instances = std::vector<const sim::Instance*>;  // operands of all operations in order; null: absent
 
@@ -129,28 +129,28 @@ class Executor {
   const sim::Instance& find(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch) const;
   Arena& arena_of(sim::BufferId buffer);
   const Arena& arena_of(sim::BufferId buffer) const;
-  // bound_[i], and those behind it that the device carries out with it.
+  // Runs bound_[i], and those behind it that the device runs in the same kernel.
   FusedRun execute_from(std::size_t i, const RunSettings& settings);
   void communicate(const Bound& bound);
   void carry_out(const Bound& bound, const Members& members, std::span<const BoundOperand> operands);
-  // Sums whose members begin them in different orders (of DualPipe's two directions) end before the
-  // optimizer.
+  // Whether its members begin this sum in different orders (DualPipe's two directions). Such sums end before
+  // the optimizer.
   bool is_of_directions(const Bound& bound) const;
   bool ends_sums(std::size_t i) const;  // before operation i
   void end_sums();
   void send_or_receive(const Bound& bound);
   bool can_capture() const;
-  // Context parallelism. Columns of wider rows, as keys and values are of packed qkv, lie apart: messages are
-  // made of them and taken apart; so are rows of all heads and all rows of some.
+  // Context parallelism. Columns of wider rows, such as keys and values in packed qkv, are not adjacent.
+  // Messages pack and unpack them; so do those between all heads of some rows and some heads of all rows.
   bool gathers_columns(const BoundOperation& operation) const;
   void gather_columns(const BoundOperation& operation, const Members& members);
   bool in_columns(const sim::Operand& operand) const;
   void with_columns_together(const Bound& bound,
                              const std::function<void(std::span<const BoundOperand>)>& act);
   void exchange_heads(const Bound& bound);
-  // What follows positions, one segment of a sequence after the other.
+  // Runs an operation that depends on positions, one segment of a sequence after the other.
   void run_by_segments(const Bound& bound, const RunSettings& settings);
-  // Rows of experts between ranks: where they lie follows from the choices that the operations before read.
+  // Moves rows of experts between ranks. Their places follow from the choices that earlier operations read.
   void move_expert_rows(const Bound& bound);
   ExpertRows& expert_rows_of(const Bound& bound);
   void learn_expert_rows(const Bound& bound);

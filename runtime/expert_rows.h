@@ -1,6 +1,6 @@
-// Where the rows of experts lie on their way between ranks. A rank's rows are ordered by expert; those that a
-// rank receives by its own experts, of one expert by the rank that they came from. How many there are follows
-// from the tokens' choices, or from the experts' capacity; ranks tell each other in front of the rows.
+// Where the rows of experts lie on their way between ranks. The rows that a rank sends are ordered by expert.
+// Those that it receives are ordered by its own experts, then by the rank that they came from. Their numbers
+// follow from the tokens' choices or the experts' capacity; ranks exchange them before the rows.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,9 +14,9 @@ namespace runtime {
 
 class ExpertRows {
  public:
-  // `rows` has as many as this rank sends to each expert; `divided` are the ranks that experts are divided
-  // over, `sharing` those that share each expert and gather its rows; null where there are none. Every member
-  // calls it.
+  // `rows`: how many rows this rank sends to each expert. `divided`: the ranks that experts are divided over.
+  // `sharing`: the ranks that share each expert and gather its rows. Either is null where there are none.
+  // Every member calls it.
   ExpertRows(std::vector<std::int64_t> rows, Communicator& communicator, const Members* divided,
              const Members* sharing);
   ExpertRows() = default;
@@ -24,7 +24,7 @@ class ExpertRows {
   // Where the rows of each of this rank's experts begin, and their end.
   std::span<const std::int64_t> offsets() const { return offsets_; }
 
-  // Rows of the rank that received most over the mean of those that experts are divided over.
+  // Rows received by the busiest rank over the mean, among the ranks over which experts are divided.
   double busiest_over_mean() const { return busiest_over_mean_; }
 
   // Rows at `inp`, `row_bytes` each, as an operation of Place to_experts, from_experts or among_experts moves
@@ -42,7 +42,7 @@ class ExpertRows {
   using Segment = std::pair<std::int64_t, std::int64_t>;  // first row, rows
   using Layout = std::vector<std::vector<Segment>>;       // by rank
 
-  // By the expert, of one expert by the rank: counts[rank][expert].
+  // A layout ordered by expert, then by rank, from counts[rank][expert].
   static Layout interleaved(const std::vector<std::vector<std::int64_t>>& counts);
 
   std::int64_t routed_ = 0, received_ = 0, computed_ = 0;  // rows

@@ -1,4 +1,4 @@
-// The last cache before memory, as Linux describes it, and what no cache shall hold.
+// The last cache before memory, as Linux describes it, and a way to drop bytes from all caches.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace runtime {
 
-// What the caches of the highest level hold that these CPUs reach, each cache counted once: cores of one chip
-// may share several of them in groups. As one of `ranks` ranks that compute at once: its part of each cache,
-// as large as its CPUs are a part of those that share it, or the one of all ranks where others are idle.
+// The total size of the highest-level caches that these CPUs reach. Each cache counts once: a chip may have
+// several, each shared by a group of cores. For one of `ranks` ranks that compute at once: of each cache, the
+// share that its CPUs are of the cache's, but at least 1 / ranks, as other CPUs may be idle.
 // Reads cpuN/cache/indexM below `cpus`; empty where it does not say.
 std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, int ranks = 1,
                                            const std::filesystem::path& cpus = "/sys/devices/system/cpu");
@@ -19,11 +19,11 @@ std::optional<sim::Bytes> last_level_cache(std::span<const int> numbers, int ran
 // What the processor itself says; 0: it does not.
 sim::Bytes cache_by_processor();
 
-// The cache of the CPUs that this process may run on, as one of so many ranks; 0: nobody knows.
+// The same for the CPUs that this process may run on, or from cache_by_processor(); 0: not known.
 sim::Bytes last_level_cache(int ranks = 1);
 
-// What the caches hold of these bytes is written back and forgotten: they come from memory the next time.
-// Does nothing on processors that let no program say so.
+// Writes these bytes back and drops them from all caches, so that they come from memory the next time. Does
+// nothing on processors that give programs no such instruction.
 void drop_from_caches(std::span<const std::byte> bytes);
 
 }  // namespace runtime

@@ -1,6 +1,6 @@
-// Dynamic loss scaling of training in fp16 (Micikevicius et al. 2018, arXiv 1710.03740), whose smallest
-// numbers, 6e-8, are larger than many gradients: the loss is multiplied by as much as gradients stand.
-// Numbers as torch.amp.GradScaler has them.
+// Dynamic loss scaling for training in fp16 (Micikevicius et al. 2018, arXiv 1710.03740). Many gradients are
+// below fp16's smallest number, 6e-8, so the loss is multiplied by a factor that is as large as gradients
+// allow without overflow. The constants are those of torch.amp.GradScaler.
 #pragma once
 #include <cstdint>
 

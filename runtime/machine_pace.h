@@ -1,6 +1,6 @@
-// How fast this machine is at the moment, in arithmetic and in memory. Where other programs, or other guests
-// of a host, share it, either changes by half within a minute, and what is timed then says little of another
-// minute.
+// How fast this machine is at the moment, in arithmetic and in memory. Other programs, or other guests of a
+// host, may share it. Then either speed changes by half within a minute, and what is timed in one minute says
+// little about the next.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -26,7 +26,7 @@ struct Pace {
   double arithmetic = 1;                          // seconds of the product
   std::array<double, kStreams> streams = {1, 1};  // seconds of each
 };
-// How many times as long as at `then`; memory: the geometric mean of the streams.
+// Time at pace `now` over time at pace `then`. Its memory part is the geometric mean over the streams.
 sim::Slowdown times_as_long(const Pace& now, const Pace& then);
 
 // The pace of what was timed between two looks.
@@ -39,8 +39,8 @@ class MachinePace {
  public:
   // The streams' operands are in no cache of `last_level_cache` bytes; 0: it is not known.
   MachinePace(Device& device, sim::Bytes last_level_cache);
-  // Takes some thirty milliseconds. The median of an operation's runs says what the machine can do; the mean
-  // has what interrupts some of them, as it interrupts a step that lasts longer.
+  // Takes about 30 ms. The median of an operation's runs says what the machine can do. The mean includes
+  // interruptions of some runs, which a longer step suffers as well.
   Pace look(double Timing::*of_runs = &Timing::median);
 
  private:
@@ -60,11 +60,11 @@ class ArithmeticPace {
   Stopwatch stopwatch_;
 };
 
-// Memory that no cache of so many bytes holds, as far as this machine has it to spare.
+// An amount of memory that a cache of this size cannot hold, as far as this machine has it to spare.
 sim::Bytes uncached_size(sim::Bytes last_level_cache);
 
-// Samples that were timed at that pace each become what they would have been at the median pace, which is
-// returned. There is at least one.
+// Sample i was timed at paces[i]. Changes each sample to what it would have been at the median pace, and
+// returns that pace. There is at least one pace.
 Pace set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces);
 // The samples of the operations that tell the pace become that pace itself, with which later looks are
 // compared.

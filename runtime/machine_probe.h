@@ -17,13 +17,13 @@ namespace runtime {
 // operations.
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
 
-// How many times as long as predicted a step, or a token behind the first, took: without a KV cache each
-// token takes longer than the one before, on the same machine. Empty for other events, and for what is not
-// predicted.
+// The measured over the predicted time of a step, or of a token after the first. Each token has its own
+// prediction, because without a KV cache each takes longer than the one before. Empty for other events, and
+// for what is not predicted.
 std::optional<double> times_as_predicted(const sim::Event& event, const sim::Report& predicted);
 
-// A part of a run between two looks: how many times as long as predicted its steps or tokens took, in the
-// median, and the machine's pace.
+// The part of a run between two looks: the machine's pace, and the median over its steps or tokens of the
+// measured over the predicted time.
 struct Stretch {
   double times = 0;
   Pace pace;
@@ -48,9 +48,9 @@ class Stretches {
 // and time go together, and the mean over stretches, but for the least and the greatest, is scaled to the
 // median of their times. At least one stretch.
 Pace pace_of_run(const std::vector<Stretch>& stretches);
-// sim::Slowdown::error of that, from how far apart the stretches are: of their mean, by the normal
-// distribution. Fewer than eight say little: then it is from the deciles of the looks around the run, as if
-// as many looks as there were during it scattered like these, and no less than where nothing is known.
+// The sim::Slowdown::error of that pace. With eight stretches or more it is the error of their mean, by the
+// normal distribution. Fewer say little. Then it follows from the deciles of the looks around the run, as if
+// the looks during it scattered like these, and is at least the error where nothing is known.
 double error_of_run(const std::vector<Stretch>& stretches, const std::vector<Pace>& around);
 
 // The machine's pace around a run and while it lasts, between its steps or tokens. What interrupts a run
@@ -58,17 +58,17 @@ double error_of_run(const std::vector<Stretch>& stretches, const std::vector<Pac
 // uncached_size() says.
 class MachineProbe {
  public:
-  // Probes the machine with as many threads as kernels have now. Without the operations in the calibration,
-  // or without one, all looks find it as fast as calibrated.
+  // Probes the machine with as many threads as kernels have now. If the calibration is empty or lacks the
+  // operations, all looks find the machine as fast as calibrated.
   explicit MachineProbe(const sim::Calibration& calibration);
 
-  sim::Slowdown look();  // for half a second, before and after a run: what these looks found
-  void begin();          // a run, which the last look() was before
+  sim::Slowdown look();  // for half a second, before and after a run; gives what these looks found
+  void begin();          // a run begins; the last look() was the one before it
   // A step or token has ended that took so many times as long as predicted. Looks once, at most every tenth
   // of a second; the run waits meanwhile.
   void ended(double times_as_predicted);
-  // The slowdown of the run that the last look() came after, by pace_of_run(); where the run told of no step,
-  // that of the median around it.
+  // The slowdown during the run that the last look() came after, by pace_of_run(). If no stretch of the run
+  // was seen, it is that of the median of the looks around the run.
   sim::Slowdown of_run() const;
 
  private:
@@ -83,7 +83,7 @@ class MachineProbe {
   Clock::time_point last_;
 };
 
-// Within sim::kSteadyWithin both ways.
+// Whether arithmetic and memory are both slower or faster by less than a factor of sim::kSteadyWithin.
 bool is_steady(const sim::Slowdown& slowdown);
 
 // "this machine is slower by 1.31 than when it was calibrated (arithmetic 1.31, memory 1.05)"

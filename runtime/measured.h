@@ -13,17 +13,17 @@ namespace runtime {
 // times are zero. Parallel to Executor::rows() (count 0 where a row has not run).
 std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections);
 
-// `rows` belong to a thing that ran several times, and have the durations of the one run that counts. Each
-// row takes the median of its `times` in all runs, parallel to `rows`, and all are scaled alike so that
-// together they last as they did in the run that counts; a row without times stays as it is. One run alone
-// holds whatever interrupted an operation of it.
+// `rows` have the durations of one of several runs, the one that counts. Each row gets the median of its
+// `times` in all runs (parallel to `rows`). Then all are scaled by one factor, so that their sum is that of
+// the run that counts. A row without times stays as it is. The reason for medians: in a single run, an
+// interruption may have lengthened any operation.
 void set_medians(std::span<sim::Row> rows, std::span<const std::vector<double>> times);
 
-// Nothing runs beside an exchange here: what its row took is exposed. Durations are set.
+// Marks all time of each exchange's row as exposed, since nothing runs beside it. Set durations before.
 void set_exposed(std::span<sim::Row> rows);
 
-// Rows of all ranks: who comes early to an exchange waits in it for the last. What it took beyond the rank on
-// which the same exchange took least is waiting, and not exposed.
+// For rows of all ranks. A rank that comes early to an exchange waits in it for the last one. So what a rank
+// took longer than the rank with the least time in the same exchange is waiting, and not exposed.
 void leave_waiting_out(std::span<sim::Row> rows);
 
 // The ledger: classes at the planned peak, what packing adds up to the arena's high-water mark, and what is

@@ -1,5 +1,5 @@
-// Short runs of many scenarios on a device of this machine, each beside its prediction: how right predictions
-// are, and how cost grows.
+// Short runs of many scenarios on a device of this machine, each beside its prediction. They show how right
+// predictions are, and how cost grows.
 #pragma once
 #include <cstddef>
 #include <stop_token>
@@ -14,20 +14,20 @@
 namespace runtime {
 
 struct SeriesRun {
-  // The prediction is for the machine as looks at it around and during the run found it.
+  // The prediction is for the machine's speed that probes around and during the run found.
   sim::Report predicted, measured;
   std::string why_not;  // a sentence, where it did not run
-  // Measured over predicted time each time that it ran: how far the machine's noise alone moves it.
+  // Measured over predicted time of each repetition. Their spread is the machine's noise alone.
   std::vector<double> each_time{};
 };
 
-// A scenario of a series on the device that `like` names, of which `calibration` is. Training repeats steps
-// for about `seconds`, at least five; a generation, from a prompt of any tokens, is repeated as long, at
-// least three times, and the one of the median time counts. Where looks at a CPU before and after say
-// that the machine became faster or slower, all of it runs again, up to three times in all; the run counts
-// that it changed least in. `like` says as well what is read, if anything is, and among which ranks it runs,
-// each of which calls this and the first of which has the reports that count; its steps and generations do
-// not count.
+// Runs a scenario of a series on the device that `like` names; `calibration` is of that device. Training
+// repeats steps for about `seconds`, at least five. A generation, from a prompt of any tokens, is repeated as
+// long, at least three times, and the one of median time counts. If probes of a CPU before and after show
+// that the machine became faster or slower, all of it runs again, up to three times in all. The run during
+// which the machine changed least counts. `like` also names the text to read, if any, and the ranks among
+// which it runs. Every rank calls this, and rank 0's reports count. The numbers of steps and generations in
+// `like` are ignored.
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop, const ShortRun& like = {});
 
@@ -38,8 +38,8 @@ struct JudgedTime {
   std::string operation;  // "forward layer.mlp.up.forward": of an operation
   sim::Seconds predicted, low, high, measured;
 };
-// The times of a run that ran: its step or token, then its operations that take a hundredth of it or more,
-// except those that were timed only in a part of their executions, as where a GPU replays tokens.
+// The times of a run that took place: its step or token, then each operation that takes at least 1 % of it.
+// Operations timed in only some of their executions, as where a GPU replays tokens, are left out.
 std::vector<JudgedTime> judged_times(const SeriesRun& run);
 
 // |predicted / measured - 1| over runs.
@@ -52,10 +52,10 @@ struct ErrorsOf {
 struct SeriesErrors {
   ErrorsOf steps, tokens;
   ErrorsOf operations;
-  // Repeated runs: |one / the one before - 1| of measured over predicted times. A prediction
-  // knows no more of a run than this says of another of the same.
+  // Of repeated runs, with r = measured / predicted time: |r / (r of the run before) - 1|. No
+  // prediction can be expected to be closer to a run than a repetition of the run is.
   std::vector<double> repeats;
-  // Runs of several ranks: predicted share of the step less the measured one.
+  // Runs of several ranks: the predicted share of the step minus the measured share.
   std::vector<double> bubbles, exposed;
   std::size_t memory_equal = 0, ran = 0, refused = 0;  // runs; equal: planned memory, to the byte
 };

@@ -16,8 +16,8 @@
 
 namespace runtime {
 
-// A weight as a file codes it, by rows: a value is scale * code + minimum, code below 2^bits; scales and
-// minima are those of each `group` columns of a row.
+// A weight as a file codes it, row-major. A value is scale * code + minimum, with code < 2^bits. There is one
+// scale and one minimum for each `group` columns of a row.
 struct CodedWeight {
   int bits = 0;
   std::int64_t group = 0;
@@ -25,7 +25,7 @@ struct CodedWeight {
   std::vector<float> scales, minima;
 };
 
-// How a file stores the weights of the layers' products, and embedding and head, as workloads have it.
+// The types, in a workload's terms, in which a file stores the layers' weights, and its embedding and head.
 struct StoredTypes {
   std::optional<sim::DType> weights, embedding;
   std::int64_t group = 0;
@@ -35,11 +35,11 @@ struct ModelSource {
   sim::Model model;
   std::string origin;  // "preset gpt2-124m", a path
   std::optional<Tokenizer> tokenizer;
-  // Fills `out` (row-major, as the plan shapes it) with the parameter of the plan's name at a layer; null: no
-  // weights, draw them. Packs Q, K, V and gate, up; transposes GPT-2's Conv1D; dequantises block formats;
+  // Fills `out` (row-major, in the plan's shape) with the plan's parameter of that name and layer. Null: no
+  // weights; draw them. Packs Q, K, V and gate, up; transposes GPT-2's Conv1D; dequantises block formats;
   // undoes GGUF's rotary permutation.
   std::function<void(std::string_view buffer_name, std::int32_t layer, std::span<float> out)> load;
-  // The same as the file codes it; false where it does not, or not in groups of one length. Null: no codes.
+  // The same, as codes. False where the file has none, or not in groups of one length. Null: no codes at all.
   std::function<bool(std::string_view buffer_name, std::int32_t layer, CodedWeight& out)> load_codes{};
   StoredTypes stored{};
   // For an adapter (LoRA); false where the files have none, as those of a model that has only been trained

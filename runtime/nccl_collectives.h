@@ -1,5 +1,5 @@
-// Collectives of ranks that have a GPU each, by NCCL, in streams of their own beside the operations' stream:
-// an exchange begins when the operations before it are done, those behind it wait for it.
+// Collectives by NCCL for ranks that have a GPU each, in streams of their own beside the operations' stream.
+// An exchange begins when the operations before it are done, and the operations behind it wait for it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace runtime {
 
-// Sums are in NCCL's order, of 16-bit types rounded as NCCL does; all members have the same bits.
+// Sums are formed in NCCL's order, and NCCL rounds those of 16-bit types. All members get the same bits.
 class NcclCollectives final : public Collectives {
  public:
   // Makes NCCL's communicators: one for each of the groups, and one for each pair of ranks that messages go
   // between, in each direction. Every rank calls it, with the groups that it is in and its pairs (from, to).
-  // The arguments outlive it. Throws NoDevice where NCCL is missing, DeviceError with NCCL's reason.
+  // The arguments must outlive it. Throws NoDevice where NCCL is missing, DeviceError with NCCL's reason.
   using Pair = std::pair<std::int32_t, std::int32_t>;
   NcclCollectives(Device& device, Communicator& communicator, std::span<const Members> groups,
                   std::span<const Pair> pairs);
@@ -46,8 +46,8 @@ class NcclCollectives final : public Collectives {
                  sim::DType dtype) override;
   void exchange(const Members& members, std::span<const MutableBytes> out,
                 std::span<const ConstBytes> inp) override;
-  // A message goes from a copy, so that the sender's operations go on. Messages between two ranks go in the
-  // order of their send(): receive() takes those before into memory of their own.
+  // A message is sent from a copy, so that the sender's operations go on. Messages between two ranks arrive
+  // in the order of send(). If receive() asks for a later one, the earlier ones wait in memory of their own.
   void send(std::int32_t to, MessageTag tag, ConstBytes buffer) override;
   void receive(std::int32_t from, MessageTag tag, MutableBytes buffer) override;
   MutableBytes memory(std::size_t slot, std::size_t bytes) override;
@@ -61,7 +61,7 @@ class NcclCollectives final : public Collectives {
   struct Line {
     NcclCommunicator nccl = nullptr;
     std::size_t aside = 0;
-    // Copies that are on their way, or have come and wait; those that are free.
+    // in_use: copies of messages on their way, or that came and wait. free: copies for the next messages.
     std::vector<MutableBytes> in_use, free;
     std::vector<std::pair<MessageTag, MutableBytes>> arrived;
   };

@@ -1,5 +1,5 @@
 // NCCL, NVIDIA's library of collectives between GPUs, loaded when ranks that have a GPU each first need it.
-// It may be absent, old or broken; each of these is a sentence.
+// It may be absent, old or broken. One sentence then says which of these.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -63,7 +63,7 @@ class OperationView {
     return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
   }
   kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
-  // Latent attention. In operations on the cache heads are as wide as its rows, and values as the latents.
+  // Latent attention. In operations on the cache, a head is as wide as a cache row, a value as a latent.
   kernels::LatentShape latent() const {
     const sim::Dims& d = dims_;
     return {batch(),    query_length(), d.heads, d.head_dim - d.rope_dim,
@@ -81,7 +81,7 @@ class OperationView {
       s.N = q->bytes * 8 / sim::bits(q->dtype) / (s.B * s.T * s.H) - s.P;
     return s;
   }
-  // Where the keys or values of a cache operand lie: in one block a sequence, or in those of a table.
+  // How a cache operand holds keys or values: one block per sequence, or the blocks that a table lists.
   struct CacheBlocks {
     std::int64_t tokens = 0;       // of a block
     std::int64_t of_sequence = 1;  // blocks

@@ -1,7 +1,7 @@
-// Which part of a parameter a rank holds: of experts those of its place in expert parallelism, of all that
-// tensor parallelism divides: rows of what is divided by outputs, columns of what
-// is divided by inputs (Shoeybi et al. 2019, arXiv 1909.08053, section 3). Shapes are those of
-// sim/plan/README.md. Moments and master copies of its shape are divided as their parameter.
+// Which part of a parameter a rank holds. Expert parallelism gives it whole experts. Tensor parallelism gives
+// it rows of a matrix that is divided by outputs, and columns of one
+// that is divided by inputs (Shoeybi et al. 2019, arXiv 1909.08053, section 3). Shapes are those of
+// sim/plan/README.md. Moments and master copies of a parameter's shape are divided as the parameter is.
 #pragma once
 #include <cstdint>
 #include <optional>

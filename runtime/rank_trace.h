@@ -22,8 +22,8 @@ struct TracedOperation {
 };
 
 // Every rank calls it; rank 0 gets the operations of all, rank by rank in the order in which they ran, the
-// others nothing. Clocks are aligned by messages to and from rank 0: the quickest of several tells what its
-// clock says in the middle of it (Cristian 1989), to half of what that message took.
+// others nothing. Clocks are aligned by round trips to rank 0: the quickest of several gives the difference,
+// as if the other clock was read in its middle, to within half of its time (Cristian 1989).
 std::vector<TracedOperation> gather_trace(Run& run);
 std::vector<TracedAction> actions_of(const std::vector<TracedOperation>& operations);
 

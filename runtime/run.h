@@ -35,7 +35,7 @@ class Run {
   // Throws as require_runnable() does, and DoesNotFit where its arena exceeds what the device has of memory;
   // nothing has been allocated then.
   Run(const sim::Scenario& scenario, std::unique_ptr<Device> device);
-  // As the rank that the communicator says, of as many as the scenario's strategy has; it outlives the run.
+  // As the communicator's rank, of as many as the strategy has. The communicator must outlive the run.
   Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, Communicator& communicator);
   // On the CPU with that many threads (0: all cores).
   Run(const sim::Scenario& scenario, int threads);
@@ -51,24 +51,24 @@ class Run {
   kernels::ContextPart context() const { return {plan_.scenario.strategy.context_parallel, place_.context}; }
   const Device& device() const { return *device_; }
 
-  // From the model's files, or drawn at random with `seed` where it has none; master copies, the rope table
-  // and what says how a KV cache is kept too.
+  // Fills parameters from the model's files, or at random with `seed` where there are none. Also fills master
+  // copies, the rope table and the KV cache's tables.
   void fill_parameters(const ModelSource& model, std::uint64_t seed);
 
   // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
   std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
   std::size_t elements_of(InstanceName name) const;
-  // Whether this rank's program uses the buffer, for this micro-batch: of what stages of a pipeline have,
-  // some have none.
+  // Whether this rank's program uses the buffer for this micro-batch: a buffer may belong to other pipeline
+  // stages only.
   bool holds(sim::BufferId buffer, std::int32_t micro_batch = 0) const;
 
-  // What ranks divide, whole. The names are those of one rank's plan, in its order.
+  // The undivided tensors of which ranks hold parts. Names and order are those of a one-rank plan.
   const sim::Plan& whole_plan() const { return whole_plan_ ? *whole_plan_ : plan_; }
   std::vector<InstanceName> whole_instances_of(sim::BufferClass buffer_class) const;
   std::size_t whole_elements_of(InstanceName whole) const;
   // Writes this rank's part, where it has one.
   void write_part(InstanceName whole, std::span<const float> values);
-  // Every rank calls it; rank 0 gets the values, as floats or doubles, the others nothing.
+  // Every rank calls it. Rank 0 gets the values, as floats or doubles; the others get nothing.
   template <typename Number>
   std::vector<Number> collect(InstanceName whole) const;
 
@@ -78,7 +78,7 @@ class Run {
   void read_values(InstanceName name, std::span<float> values, std::int32_t micro_batch = 0) const;
   void read_values(InstanceName name, std::span<double> values, std::int32_t micro_batch = 0) const;
 
-  // Whole instances, or their beginning: as many elements as the span has. std::out_of_range for more.
+  // The first span.size() elements of an instance. Throws std::out_of_range where it has fewer.
   template <typename T>
   void write(sim::BufferId buffer, std::span<const T> values, std::int32_t layer = 0,
              std::int32_t micro_batch = 0) {
@@ -100,11 +100,11 @@ class Run {
   Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, std::unique_ptr<Communicator> alone,
       Communicator* communicator);
 
-  // The part of a whole tensor that a rank has: of its divided dimension, then of the flat shards of that.
+  // A rank's part of a whole tensor: first by the divided dimension, then by flat shards of that part.
   struct Part {
     std::optional<TensorPart> of_tensor;
-    std::size_t elements = 0;          // of that
-    std::size_t begin = 0, count = 0;  // of those
+    std::size_t elements = 0;          // of the tensor's part
+    std::size_t begin = 0, count = 0;  // the shard: elements within that part
     // Ranks whose keys are equal hold the same.
     std::pair<std::int64_t, std::int64_t> key_of_tensor() const {
       if (!of_tensor) return {-1, -1};
@@ -115,7 +115,7 @@ class Run {
     }
   };
   Part part_of(InstanceName whole, std::int32_t rank) const;
-  // As this rank's buffer holds it, which may be a copy of the whole one under another name.
+  // The same for the buffer `held`, which may be a copy of the whole tensor under another name.
   Part part_of(InstanceName whole, std::int32_t rank, sim::BufferId held) const;
   void write_part_to(InstanceName here, InstanceName whole, std::span<const float> values);
   const std::string& parameter_of(InstanceName whole) const;  // its name, or that of what it belongs to

@@ -12,8 +12,8 @@
 
 namespace runtime {
 
-// Cores that others take from our threads, beyond which what is timed was disturbed: a desktop at rest stays
-// below.
+// A timing was disturbed if other programs took more than this many cores from our threads. A desktop at rest
+// stays below.
 inline constexpr double kDisturbance = 0.15;
 
 struct Sampling {
@@ -25,17 +25,17 @@ struct Sampling {
   // How often sample_kernels() times all operations, one pass after the other, each in another order.
   // A neighbour slows whatever is timed within the same seconds, and one pass is over by then.
   int passes = 1;
-  // Behind each of them, so many more over what streams from memory: such operations are short, and their
-  // times differ most from one second to the next.
+  // How many more passes follow each of them over operations that only stream from memory. These are short,
+  // and their times differ most from one second to the next.
   int passes_of_streams = 0;
-  // Where the device's power limit holds back whatever follows much arithmetic: a pause of so many times what
-  // such an operation took.
+  // The pause after an operation with much arithmetic, as a multiple of its time. It is for devices whose
+  // power limit slows down what follows such an operation.
   int rest = 0;
-  std::string what;  // progress is told as
+  std::string what;  // the name under which progress is reported
   // Looked at between operations where kernels run on a CPU, and what it was for each of calibration.samples.
   MachinePace* pace = nullptr;
   std::vector<Pace>* paces = nullptr;
-  // Where not null, what they know is not timed again, and what is timed joins them.
+  // If not null: pieces in it are not timed again, and newly timed ones are added.
   TimedPieces* pieces = nullptr;
 };
 

@@ -37,8 +37,8 @@ inline std::vector<ConstBytes> read_only(std::span<const MutableBytes> segments)
   return {segments.begin(), segments.end()};
 }
 
-// Calls copy(to, from), both as long, on what of `from` comes to lie in one segment of `to`, in order.
-// std::logic_error where `to` is shorter in all.
+// Calls copy(to, from) in order on pieces of equal length, each within one segment of `to` and one of `from`.
+// Throws std::logic_error where `to` is shorter in total.
 template <class Copy>
 void for_each_piece(std::span<const MutableBytes> to, std::span<const ConstBytes> from, const Copy& copy) {
   std::size_t next = 0, done = 0;  // of `to`
@@ -60,19 +60,19 @@ class SegmentCursor {
  public:
   explicit SegmentCursor(std::span<const Bytes> segments) : segments_(segments) {}
 
-  // How many bytes come next in one segment.
+  // How many bytes are left in the current segment; 0 at the end.
   std::size_t together() {
     while (!segments_.empty() && done_ == segments_.front().size())
       segments_ = segments_.subspan(1), done_ = 0;
     return segments_.empty() ? 0 : segments_.front().size() - done_;
   }
-  // The next so many, no more than lie together.
+  // Takes the next `bytes` bytes; requires bytes <= together().
   Bytes next(std::size_t bytes) {
     const Bytes piece = segments_.front().subspan(done_, bytes);
     done_ += bytes;
     return piece;
   }
-  // Calls use(piece) on the next so many, segment by segment. std::logic_error where there are fewer.
+  // Calls use(piece) on the next `bytes` bytes, segment by segment. std::logic_error where fewer remain.
   template <class Use>
   void take(std::size_t bytes, const Use& use) {
     while (bytes > 0) {

@@ -1,5 +1,5 @@
-// Operations with operands of their own, as a plan of that operation alone: what calibrating and benchmarks
-// time.
+// One operation as a plan of its own, with its own operands. Calibration and benchmarks time these
+// plans.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace runtime {
 
-// What tensors are stored in where products compute in that type: tf32 is a way to multiply fp32, fp8 one to
-// multiply bf16.
+// The type of stored tensors where products compute in `computing`: fp32 for tf32 and bf16 for fp8, which are
+// only ways to multiply.
 sim::DType stored_type(sim::DType computing);
 
 class SingleOperation {
@@ -30,7 +30,7 @@ class SingleOperation {
     operation_.dims = dims;
     return *this;
   }
-  // In the type that the operation's tensors are stored in, or of one that is always the same.
+  // Adds an operand. Its type is always `dtype`, or, without one, the type given to in() (fp32 by default).
   SingleOperation& add(sim::Access access, const sim::Shape& shape, std::optional<sim::DType> dtype = {}) {
     if (!dtype) stored_.push_back(plan_.buffers.size());
     operation_.operands.push_back({static_cast<sim::BufferId>(plan_.buffers.size()), access, 0});
@@ -42,16 +42,16 @@ class SingleOperation {
   SingleOperation& add_f32(sim::Access access, const sim::Shape& shape) {
     return add(access, shape, sim::DType::fp32);
   }
-  // With tensors stored in that type, in which matrix products and attention compute too.
+  // Stores tensors in that type. Matrix products and attention compute in it, too.
   SingleOperation& in(sim::DType stored) {
     for (const std::size_t buffer : stored_) plan_.buffers[buffer].dtype = stored;
     if (sim::info(operation_.kind).arithmetic.tensor_cores) operation_.dtype = stored;
     return *this;
   }
-  // As a run computes in that type: tf32 multiplies what is stored in fp32; fp8 is of products alone, whose
-  // factors are in fp8 and whose results in bf16.
+  // Sets types as a run that computes in `dtype` has them. tf32 multiplies tensors stored in fp32. fp8 is for
+  // products only: their factors are fp8 and their results bf16.
   SingleOperation& computing_in(sim::DType dtype);
-  // Experts have equal shares of the rows, whoever was chosen.
+  // Gives each expert an equal share of the rows, however tokens chose.
   SingleOperation& has_capacity() {
     operation_.has_capacity = true;
     return *this;
@@ -66,7 +66,7 @@ class SingleOperation {
   const sim::Plan& plan() const { return plan_; }
   const sim::Buffer& buffer(sim::BufferId id) const { return plan_.buffers[static_cast<std::size_t>(id)]; }
 
-  // The mini-plan's work, as work_of prices it in any plan.
+  // The FLOPs and traffic of this plan's operation, counted by sim::work_of as in any plan.
   sim::Work work() const { return sim::work_of(plan_, operation_, variables_); }
 
  private:
@@ -76,11 +76,11 @@ class SingleOperation {
   std::vector<std::size_t> stored_;
 };
 
-// The indices of the samples in which the very operation was timed alone.
+// The indices of the samples that time exactly this operation alone.
 std::vector<std::size_t> samples_of(const SingleOperation& single,
                                     const std::vector<sim::KernelSample>& samples);
 
-// For all operands, each in whole units of the arena.
+// The bytes of all operands, each rounded up to the arena's alignment.
 sim::Bytes operands_size(const SingleOperation& single);
 
 // A row of heads as models have them: queries' and keys' heads, and their size.
@@ -104,11 +104,11 @@ SingleOperation elementwise(sim::OpKind kind, std::int64_t R, std::int64_t F);
 // out (R, C) = inp (R, C).
 SingleOperation copy(std::int64_t R, std::int64_t C);
 SingleOperation attention(sim::OpKind kind, std::int64_t B, std::int64_t T, Heads heads);
-// As a rank of several that divide sequences has it, with T of their tokens: against another rank's keys and
-// values, or its own. The kinds attention_partial, its backward, attention_merge.
+// Attention of one of several ranks that divide sequences, with T tokens of each: against another rank's keys
+// and values (`others`) or its own. The kinds are attention_partial, its backward and attention_merge.
 SingleOperation attention_of_segments(sim::OpKind kind, std::int64_t B, std::int64_t T, Heads heads,
                                       bool others);
-// T new tokens against a cache of `length` tokens, them included.
+// T new tokens against a cache of `length` tokens, including the new ones.
 SingleOperation cached(sim::OpKind kind, std::int64_t B, std::int64_t T, std::int64_t length, Heads heads);
 SingleOperation embedding(sim::OpKind kind, std::int64_t R, std::int64_t C, std::int64_t V);
 SingleOperation head(sim::OpKind kind, std::int64_t R, std::int64_t V);

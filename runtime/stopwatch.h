@@ -12,15 +12,15 @@
 
 namespace runtime {
 
-// Operands of an operation rotate through memory, as a model's layers do, and small and large models differ
-// in which cache they still find their weights in. So each operation is timed over two working sets: one that
-// stays in the last cache, of this size at most, and one that no cache holds.
+// The operands of an operation rotate through memory, as those of a model's layers do. Small models find
+// their weights in a cache, large ones do not. So each operation is timed over two working sets: one that
+// stays in the last cache, of at most this size, and one that no cache holds.
 inline constexpr sim::Bytes kCachedRotation{64 << 20};
 
 struct Timing {
   double median = 0, least = 0, mean = 0;  // seconds
   double spread = 0;                       // (90th percentile - 10th) / median
-  sim::Bytes working_set;  // of time_uncached(): what it went through before the same operands came again
+  sim::Bytes working_set;  // time_uncached(): bytes touched before the same operands are used again
 };
 
 // How long one operation may be timed, warm-up not counted, and how often: `fewest` times however long it
@@ -30,51 +30,51 @@ struct SampleLength {
   std::size_t most = 30, fewest = 3;
 };
 
-// What an operation is run with: a step of AdamW; of ranks that divide sequences or the vocabulary, the first
-// one's part, which is as much work as the operation's dimensions say.
+// The settings to run an operation with: a step of AdamW. Where ranks divide sequences or the vocabulary, the
+// settings name the first rank's part, which is as much work as the operation's dimensions say.
 RunSettings settings_to_time(const sim::Operation& operation);
 
 class Stopwatch {
  public:
-  // `memory` is what operands may take of the device; `rotation`: what they go through that are to be found
-  // in a cache. `stored`: of most operands. Memory is filled with normal random values: on zeros, GPUs draw
-  // less power and are faster.
+  // `memory`: bytes that operands may take on the device. `rotation`: bytes that cached operands rotate
+  // through. `stored`: the type of most operands. Memory is filled with normal random values, because GPUs
+  // draw less power on zeros and are faster.
   Stopwatch(Device& device, sim::Bytes memory, sim::Bytes rotation, sim::DType stored,
             SampleLength length = {});
 
-  // What operands may take.
+  // The memory that operands may take.
   sim::Bytes working_set() const { return arena_.size(); }
-  // What time_uncached() asks of memory.
+  // The memory that time_uncached() needs for `single`.
   static sim::Bytes uncached_memory(const SingleOperation& single);
 
-  // Where the device replays work, these two time runs in a row that are replayed, as those of a step or a
-  // token are: neither a kernel's start nor the look at the clock is a part of it. Elsewhere each run alone.
+  // If the device replays work, these two time many replayed runs in a row, as in a step or a token. The time
+  // then excludes a kernel's start and the reading of the clock. Otherwise each run is timed alone.
   //
   // Operands rotate through `rotation`; each copy has been used before it is timed.
   Timing time_cached(const SingleOperation& single);
-  // Each run has operands that were last touched when the whole arena was gone through since; replayed, when
-  // as many other copies were as the arena holds, at most kMostReplayed.
+  // The whole arena was touched between two uses of a run's operands. In replays only as many other copies
+  // were touched as run in a row: at most kMostReplayed, and at most what the arena holds.
   Timing time_uncached(const SingleOperation& single);
 
-  // Seconds a run where many follow each other without a look at them in between: one by one, or noted once
-  // and replayed (Device::can_replay). Operands rotate as in time_cached().
+  // Seconds per run where many follow each other and the clock is read only around all of them. They run one
+  // by one, or are captured and replayed (Device::can_replay). Operands rotate as in time_cached().
   Timing time_in_a_row(const SingleOperation& single, std::size_t runs, bool replayed);
 
-  // Seconds a round where these follow each other round after round, replayed where the device can. Operands
-  // of all rotate through as much as those of one do in time_cached().
+  // Seconds per round where these operations run in turn, round after round, replayed where the device can.
+  // All operands together rotate through as much memory as one operation's do in time_cached().
   Timing time_in_turn(std::span<const SingleOperation> turn);
 
-  // Runs without a pause for that long: seconds of each, in batches that are looked at together.
+  // Runs without a pause for that long. Gives seconds per run, one number for each batch of runs.
   std::vector<double> time_for(const SingleOperation& single, double seconds, const std::stop_token& stop);
 
  private:
   static constexpr std::size_t kMostReplayed = 128;
 
-  double run_once(std::size_t turn, std::size_t in_a_row = 1);  // seconds of one
+  double run_once(std::size_t turn, std::size_t in_a_row = 1);  // seconds per run
   std::size_t runs_between_looks(std::size_t first);
   Timing repeat(std::size_t most, std::size_t first);
   Timing repeat_in_a_row(std::size_t runs, bool replayed);
-  // How many runs of bound_ take so long: from `least` to all that are worth it.
+  // How many runs of bound_ take `seconds` together: at least `least`, at most kMostReplayed.
   std::size_t runs_of(double seconds, std::size_t least);
   void bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most, bool filled);
   void fill(const SingleOperation& single, sim::DType dtype, const BoundOperand& operand);

@@ -39,8 +39,8 @@ struct TrainSettings {
   // first few, the step's time of the others.
   bool replay = false;
   std::string trace;  // file for a Chrome trace of the last step on all ranks; empty: none
-  // When each rank's passes and operations ran goes out as events, about twice a second and of the last step,
-  // and the memory of the first four steps.
+  // Sends as events when each rank's passes and operations ran (about twice a second, and for the last step),
+  // and the memory timeline of the first four steps.
   bool tell_timelines = false;
   DeviceChoice device;
   sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
@@ -48,11 +48,11 @@ struct TrainSettings {
 
 using EventSink = std::function<void(const sim::Event&)>;
 
-// Runs settings.steps steps (resumed: until that step is reached) and returns the measured report of the
-// median step, its rows in the median over steps, having sent it as events too. In fp16 a step whose gradients
-// overflow under the loss's scale changes no parameter; its gradient norm is no number. A stop request ends
-// after the step in hand, with a checkpoint where one was asked for and the partial report. Throws DoesNotFit
-// before anything starts where the plan's arena exceeds the machine's memory.
+// Runs settings.steps steps (if resumed, until that step is reached). Returns the measured report of the
+// median step, with each row's median over steps, and sends it as events, too. In fp16 a step whose gradients
+// overflow under the loss scale changes no parameter; its gradient norm is not finite. A stop request lets
+// the current step end, then gives a checkpoint, if one was asked for, and the partial report. Throws
+// DoesNotFit before anything starts where the plan's arena exceeds the machine's memory.
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   const EventSink& sink, std::stop_token stop);
 
@@ -61,7 +61,7 @@ sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   Communicator& communicator, const EventSink& sink, std::stop_token stop);
 
-// The same in a run of the caller's, on whatever device that has: it holds what was learned afterwards.
+// The same with the caller's Run and its device. Afterwards the Run holds the trained parameters.
 sim::Report train(Run& run, const ModelSource& model, const TrainSettings& settings, const EventSink& sink,
                   std::stop_token stop);
 

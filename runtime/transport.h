@@ -12,7 +12,7 @@
 
 namespace runtime {
 
-// Another rank is no more, and why, as far as it said: "rank 3 ended: ...".
+// Another rank has ended, with the reason that it gave, if any: "rank 3 ended: ...".
 struct RankLost : DeviceError {
   RankLost(std::int32_t lost, const std::string& reason)
       : DeviceError("rank " + std::to_string(lost) + " ended: " + reason), rank(lost) {}
@@ -34,15 +34,15 @@ class Transport {
   virtual std::int32_t rank() const = 0;
   virtual std::int32_t size() const = 0;
 
-  // The parts, one after the other, as one message. Returns when they may be changed, whether the receiver
-  // waits for them or not: two ranks that send to each other first never wait for each other. Throws
+  // Sends the parts, one after the other, as one message. Returns when the parts may be changed, without
+  // waiting for the receiver, so two ranks may both send to each other before they receive. Throws
   // RankLost.
   virtual void send(std::int32_t to, MessageTag tag, std::span<const ConstBytes> parts) = 0;
   // Waits for the next message of that rank and tag, which has as many bytes as the parts together:
   // std::logic_error where it has not. Throws RankLost.
   virtual void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) = 0;
-  // As receive(), where the message lies, without a copy where it can be. Valid until the next view of that
-  // rank's. A whole number of elements of any type follow each other, aligned.
+  // As receive(), but gives the message where it lies, without a copy if possible. The view is valid until
+  // the next view of that rank. Elements of any type are adjacent and aligned in it.
   virtual ConstBytes view(std::int32_t from, MessageTag tag, std::size_t bytes) {
     std::vector<std::byte>& copy = viewed_[from];
     copy.resize(bytes);
@@ -50,14 +50,14 @@ class Transport {
     receive(from, tag, std::span(&whole, 1));
     return copy;
   }
-  // Whether receive() would begin at once; yes where it is not known.
+  // Whether receive() would begin at once; true where that is not known.
   virtual bool has_come(std::int32_t /*from*/, MessageTag /*tag*/) { return true; }
   // Takes what has arrived, without waiting: throws RankLost where another rank is no more.
   virtual void check() = 0;
-  // Whether the rank has said that it has done all of its own. Whoever waits for more from it, or for room
-  // that it would make, gets RankLost.
+  // Whether the rank has said that it has done all of its work. A call that waits for more from it, or for
+  // room that it would free, throws RankLost.
   virtual bool has_ended(std::int32_t rank) const = 0;
-  // Has every other rank's calls throw RankLost with this rank and reason.
+  // Makes every other rank's calls throw RankLost with this rank and reason.
   virtual void give_up(const std::string& reason) noexcept = 0;
 
  private:

@@ -1,6 +1,6 @@
-// A run on this machine's CPU whose pace is looked at before it, while it lasts and after it. Where other
-// programs share a machine, half a second before a run of a minute says little of that minute: what is
-// expected of the run is judged by the machine as it was meanwhile.
+// A run on this machine's CPU, whose pace is probed before, during and after the run. Where other programs
+// share a machine, half a second before a run of a minute says little about that minute. So the prediction
+// is for the machine's pace during the run.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -17,14 +17,14 @@ namespace runtime {
 
 class WatchedRun {
  public:
-  // `before`: what a probe of this machine found just now, as the run is predicted; `predicted`: how long its
-  // steps or tokens take beside each other, at any pace. The run has as many threads as kernels have now.
+  // `before`: what a probe of this machine found just now; the prediction so far is for it. `predicted`: how
+  // long steps or tokens take relative to each other. The run has as many threads as kernels have now.
   WatchedRun(const sim::Calibration& calibration, const sim::Slowdown& before, sim::Report predicted,
              EventSink sink);
 
-  // For train() or generate(): passes events on. Between steps or tokens it looks at arithmetic, for at most
-  // a fiftieth of the run's time and in little memory; at the end of a run of more than a second at
-  // memory, too, for half a second. The end that is passed on says how fast the machine was meanwhile.
+  // A sink for train() or generate() that passes events on. Between steps or tokens it probes arithmetic, in
+  // little memory and at most 2 % of the run's time. At the end of a run of more than a second it also probes
+  // memory, for half a second. The end event that it passes on says how fast the machine was meanwhile.
   EventSink sink();
 
   // Empty where nothing more is known than before the run: it was short, interrupted, or the calibration
@@ -50,7 +50,7 @@ class WatchedRun {
 };
 
 // "while it ran, arithmetic took 1.02 times as long as when this machine was calibrated, memory 1.10"; empty
-// where that is the pace before it, but for noise.
+// where the pace differs from that before the run by no more than noise.
 std::string meanwhile_sentence(const sim::Slowdown& before, const sim::Slowdown& meanwhile);
 
 }  // namespace runtime

@@ -1,6 +1,6 @@
-// Weights in fewer bits than they were trained in, as kernels that decode read them: each row, or group of
-// columns of a row, by its largest magnitude (kernels/cuda/quantization.h). In the header, since the backend
-// of GPUs, which does this, links nothing of the program.
+// Weights in fewer bits than they were trained in, in the layout that decoding kernels read. The largest
+// magnitude of each row, or of each group of its columns, sets the scale (kernels/cuda/quantization.h). The
+// code is in the header because the GPU backend, which uses it, links nothing of the program.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ inline kernels::cuda::WeightFormat format_of(sim::DType dtype) {
                                      : kernels::cuda::WeightFormat::fp8;
 }
 
-// The code of what is nearest to a value within the format's range.
+// The code of the format's number that is nearest to `value`.
 inline std::uint8_t code_of(kernels::cuda::WeightFormat format, float value) {
   if (format == kernels::cuda::WeightFormat::fp8) return kernels::cuda::to_e4m3(value).bits;
   const float most = kernels::cuda::largest_of(format);
@@ -43,7 +43,7 @@ inline std::int64_t quantisation_group(sim::DType dtype, std::int64_t columns) {
   return dtype == sim::DType::int4 ? kernels::cuda::kInt4Group : columns;
 }
 
-// For values (rows, columns), to the nearest; dtype is int8, fp8 or int4, and the group divides the columns.
+// Rounds values (rows, columns) to nearest. dtype is int8, fp8 or int4. The group divides the columns.
 inline QuantisedWeights quantise_weights(std::span<const float> values, std::int64_t columns,
                                          sim::DType dtype) {
   const kernels::cuda::WeightFormat format = weight_quantisation::format_of(dtype);

@@ -1,5 +1,5 @@
-// Where the plan's parameters lie in other people's files: Hugging Face's tensor names and GGUF's. Modules of
-// multi-token prediction are the layers behind the model's last, as DeepSeek-V3 publishes them.
+// Where the plan's parameters lie in weight files that others publish, by Hugging Face's tensor names and
+// GGUF's. Modules of multi-token prediction are layers behind the model's last one, as in DeepSeek-V3.
 //
 // A plan's parameter is a matrix (rows, columns) or a vector. In a file it is one tensor or several, stacked
 // by rows (Q, K and V; gate and up); GPT-2's Conv1D stores its matrices transposed, and GGUF's "llama"
@@ -26,20 +26,20 @@ struct WeightPart {
       0;                         // > 0: rows are that many heads whose rotary halves the file interleaves
   std::int64_t rotary_rows = 0;  // of each such head, at its end; 0: all
 
-  // > 0: rows are queries, keys and values of heads in so many groups, which the file has group by group: its
-  // queries, its key, its value (BLOOM, Falcon, GPT-NeoX)
+  // > 0: rows are heads' queries, then keys, then values, in this many groups. The file has them group by
+  // group: the group's queries (fused_queries heads), its key, its value (BLOOM, Falcon, GPT-NeoX)
   std::int64_t fused_groups = 0, fused_queries = 0;
 
-  // > 0: of each head's `head_rows` rows the first so many rotate in the file. Here a pair lies half a head
-  // apart, and what does not rotate behind each half. Holds for the first `rotating_heads`.
+  // > 0: in the file, the first `partly_rotated` of a head's `head_rows` rows rotate. In the plan, a pair's
+  // rows are half a head apart, and unrotated rows end each half. For the first `rotating_heads` heads.
   std::int64_t partly_rotated = 0, head_rows = 0, rotating_heads = 0;
 
-  // > 0: the file has so many experts, each (columns, rows of one); a bias (experts, rows of one)
+  // > 0: the file has this many experts, each (columns, rows of one); a bias is (experts, rows of one)
   std::int64_t experts = 0;
   bool alternating = false;  // ... with the two halves of an expert's rows in turn: gate, up, gate, ...
   std::int64_t first_row =
       0;             // the file has the part's rows from here on, the first ones last (OPT's positions)
-  float offset = 0;  // what the parameter has beside the file's values (Gemma's gains)
+  float offset = 0;  // added to the file's values to give the parameter (Gemma's gains)
 
   bool swapped_halves = false;  // the file has the second half of the columns first
 
@@ -56,13 +56,13 @@ struct WeightPart {
 
 enum class WeightNames { hugging_face, gguf_llama, gguf };
 
-// The parts of the plan's parameter `buffer_name` of decoder layer `layer` (ignored where the name is not a
-// layer's). std::invalid_argument for a name that no plan of the model has.
+// The parts of the plan's parameter `buffer_name` in decoder layer `layer` (ignored for parameters outside
+// layers). Throws std::invalid_argument for a name that no plan of the model has.
 std::vector<WeightPart> weight_parts(const sim::Model& model, WeightNames names, std::string_view buffer_name,
                                      std::int32_t layer);
 
-// The adapter of a weight that learns beside it (LoRA), (rows, cols), as peft names it within a layer; empty
-// where the name is of no adapter.
+// A trainable adapter (LoRA) of a weight, (rows, cols), under the name that peft gives it within a layer.
+// Empty where `buffer_name` names no adapter.
 std::optional<WeightPart> adapter_part(std::string_view buffer_name, std::int32_t layer, std::int64_t rows,
                                        std::int64_t cols);
 

@@ -31,7 +31,7 @@ class Arguments : public OperationView {
     const BoundOperand& o = bound().operands[operand];
     return o.bytes * 8 / sim::bits(o.dtype);
   }
-  // The weight, in fewer than 16 bits, of `columns` columns.
+  // The weight stored in fewer than 16 bits, with rows of `columns` columns.
   kernels::QuantisedWeight quantised(std::int64_t columns) const {
     const kernels::QuantisedFormat format{static_cast<int>(sim::bits(dtype(sim::Role::weight))),
                                           columns / bound().operation->dims.scale_groups};
@@ -42,7 +42,7 @@ class Arguments : public OperationView {
   std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
   sim::DType dtype(sim::Role role) const { return find(role)->dtype; }
 
-  // With sinks in fp32; those in bf16 are their kernels' own argument.
+  // Includes the sinks if they are fp32. Kernels for bf16 sinks take them as an argument of their own.
   kernels::AttentionShape attention() const {
     kernels::AttentionShape s = OperationView::attention();
     if (const BoundOperand* const sinks = find(sim::Role::sinks); sinks && sinks->dtype == sim::DType::fp32)
@@ -95,7 +95,7 @@ class Arguments : public OperationView {
     return {batch() * query_length(), d.heads, d.kv_heads, d.head_dim, all_heads};
   }
 
-  // A state-space mixer's row of the projection: a gate, what the convolution takes, a time step a head.
+  // A row of a state-space mixer's projection: the gate, the convolution's input, one time step per head.
   kernels::SelectiveScanShape scan() const {
     const sim::Dims& d = bound().operation->dims;
     return {batch(), query_length(), d.heads, d.head_dim, d.groups, d.states, d.scan_chunk};
@@ -109,7 +109,7 @@ class Arguments : public OperationView {
   std::int64_t projected_columns() const { return scan().inner() + scan().columns() + scan().H; }
   float* convolved_part(sim::Role projected) const { return f32(projected) + scan().inner(); }
   float* time_part(sim::Role projected) const { return f32(projected) + scan().inner() + scan().columns(); }
-  // Head weights are the time steps' biases, the decays' logarithms and the skips, one after the other.
+  // Head weights hold the biases of time steps, then the logarithms of decays, then the skips: H of each.
   enum OfHeads { kTimeBias, kDecay, kSkip };
   float* of_heads(sim::Role heads, OfHeads which) const { return f32(heads) + which * scan().H; }
   kernels::ScanTimeSteps time_steps() const {

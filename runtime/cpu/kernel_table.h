@@ -25,9 +25,9 @@ struct TypedRole {
   ElementTypes types = 0;
 };
 
-// A kernel and the types that it takes: `element` of all operands, but for those of `others`, and but for
-// what plans keep in 32 bits or more beside elements of any type: token ids, positions, sums and states of
-// norms, losses and the optimizer. A kind may have several rows.
+// A kernel and the types that it takes. All operands are of type `element`, with two exceptions: the roles in
+// `others`, and what plans always keep in 32 bits or more (token ids, positions, and the sums and states of
+// norms, losses and the optimizer). A kind may have several rows.
 struct CpuKernelRow {
   sim::OpKind kind;
   CpuKernel kernel;
@@ -50,8 +50,8 @@ std::span<const CpuKernelRow> elementwise_kernels();
 std::span<const CpuKernelRow> loss_kernels();
 std::span<const CpuKernelRow> optimizer_kernels();
 
-// A kernel that does the operation, and whether operands in 16 bits are widened for it
-// (widened_operands.h); without one the CPU has none.
+// A kernel for the operation, and whether 16-bit operands are widened to fp32 for it
+// (widened_operands.h). `row` is null where the CPU has no kernel.
 struct ChosenKernel {
   const CpuKernelRow* row = nullptr;
   bool widens = false;

@@ -80,7 +80,7 @@ class Call : public OperationView {
     return {f32(sim::Role::row_weights), bound().operation->place == sim::Place::shared_expert};
   }
   kernels::cpu::Columns columns() const { return {cols(), inner(), dims().first_column}; }
-  // A product's weight in one of decoding's formats; in bf16 without scales where it is in none.
+  // A product's weight in one of decoding's 8-bit or 4-bit formats; without scales it is bf16.
   cuda::Weights weights() const {
     const BoundOperand& o = *find(sim::Role::weight);
     const float* const scales = f32(sim::Role::weight_scales);
@@ -102,7 +102,7 @@ class Call : public OperationView {
             .k_scale = scales,
             .v_scale = scales == nullptr ? nullptr : scales + attention().G};
   }
-  // For an operand in fp8, a device scalar; null for others.
+  // The scale of an operand in fp8, a scalar on the device; null for other types.
   const float* scale(std::size_t operand) const {
     const BoundOperand& o = bound().operands[operand];
     return o.dtype == sim::DType::fp8 ? fp8.at(o.data).scale : nullptr;
@@ -117,7 +117,7 @@ class Call : public OperationView {
   std::int64_t count(std::size_t operand) const {
     return bytes(operand) / cuda::size_of(tensor(operand).type);
   }
-  // Whether something that it writes lies in the memory of `other`.
+  // Whether an operand that this operation writes overlaps the memory of `other`.
   bool writes_over(const BoundOperand& other) const {
     for (std::size_t i = 0; i < operands(); ++i) {
       const BoundOperand& o = bound().operands[i];

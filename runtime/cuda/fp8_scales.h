@@ -11,8 +11,8 @@ namespace runtime {
 
 namespace cuda = kernels::cuda;
 
-// Scales of the tensors in fp8. A plan's fp8 tensors are written before they are read, so an address says
-// which one is meant; its scale has a place that stays, since captured work points to it.
+// A plan writes each fp8 tensor before it reads it, so an address identifies the tensor that lies there now.
+// The address of its scale never changes, because captured work points to it.
 class Fp8Scales {
  public:
   struct Tensor {
@@ -27,7 +27,7 @@ class Fp8Scales {
   Fp8Scales(const Fp8Scales&) = delete;
   Fp8Scales& operator=(const Fp8Scales&) = delete;
 
-  // A tensor that is about to be written there.
+  // Notes that a tensor of `type` is about to be written at `address`, and gives its scale.
   const Tensor& write(const std::byte* address, cuda::Type type) {
     Tensor& tensor = tensors_[address];
     if (tensor.scale == nullptr) {
@@ -39,7 +39,7 @@ class Fp8Scales {
     tensor.type = type;
     return tensor;
   }
-  // Empty where nothing was written there.
+  // The tensor last written at `address`; its `scale` is null where nothing was.
   Tensor at(const std::byte* address) const {
     const auto found = tensors_.find(address);
     return found == tensors_.end() ? Tensor{} : found->second;

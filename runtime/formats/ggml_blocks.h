@@ -45,12 +45,12 @@ const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
 std::string ggml_type_names();  // "F32, F16, Q4_0, ...": what is accepted, for messages
 
-// Bits of the codes that a block's values are (0 .. 2^bits - 1, times a scale, plus a minimum, both the same
-// for each 32 elements); 0 of types whose values are none, as of floats and of scales for 16 elements.
+// Bits of a block's codes where a value is scale * code + minimum, with code in 0 .. 2^bits - 1 and one scale
+// and minimum per 32 elements. 0 for other types: floats, and types with a scale per 16 elements.
 int code_bits(GgmlType type);
 
-// Codes (elements), scales and minima (elements / 32) of blocks. Requires code_bits(type) > 0.
-// std::invalid_argument where sizes disagree.
+// Reads codes (elements), scales and minima (elements / 32 each) from blocks. Requires code_bits(type) > 0.
+// Throws std::invalid_argument where sizes disagree.
 void read_codes(GgmlType type, std::span<const std::byte> blocks, std::span<std::uint8_t> codes,
                 std::span<float> scales, std::span<float> minima);
 

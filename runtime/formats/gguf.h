@@ -35,7 +35,7 @@ enum class GgufValueType : std::uint32_t {
   float64 = 12,
 };
 
-// An array stays in the file until it is asked for: `bytes` are its `count` elements, already checked to be
+// An array stays in the file until it is read. `bytes` holds its `count` elements, which were checked to be
 // well formed.
 struct GgufArray {
   GgufValueType element_type;
@@ -59,9 +59,9 @@ struct GgufTensor {
 // Move-only, as the mapping is; every view lives as long as the object.
 class Gguf {
  public:
-  // InputError on anything that departs from the format: truncation, another version, counts or lengths that
-  // the file cannot hold, unknown types, offsets that leave the file, are not aligned or overlap, a key or
-  // tensor twice.
+  // Throws InputError on anything that departs from the format: truncation, another version, counts or
+  // lengths that the file cannot hold, unknown types, offsets that are outside the file, unaligned or
+  // overlapping, and a key or tensor that occurs twice.
   static Gguf open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -84,7 +84,7 @@ class Gguf {
 
   // Widens or dequantises. InputError when `out` has not element_count() elements.
   // llama.cpp's converter reorders the rows of a llama's attn_q and attn_k weights within each head for its
-  // own RoPE; what is read here is what the file holds.
+  // own RoPE; this function returns the rows in the file's order.
   void read_as_f32(std::string_view name, std::span<float> out) const;
 
  private:

@@ -1,4 +1,4 @@
-// Training data: tokens of a text or a file of them, and the windows of them that make up batches.
+// Training data: the tokens of a text or of a token file, and the windows of tokens that make up batches.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ enum class TokenWidth { two = 2, four = 4 };
 class TokenData {
  public:
   // `path`: a .bin file of tokens, a text file, or a folder whose text files are read in the order of their
-  // paths, each followed by the tokenizer's end token where it has one. In a folder what is no text (a NUL
-  // byte, or invalid UTF-8) is passed over, and so are links, hidden names and installed packages
+  // paths, each followed by the tokenizer's end token where it has one. In a folder, files that are not text
+  // (a NUL byte, or invalid UTF-8) are skipped, and so are links, hidden names and installed packages
   // (site-packages, dist-packages, __pycache__). Without a `tokenizer` each byte of a text is a token. The
   // width of a .bin is 2 bytes for a vocabulary of at most 65,536, else 4. InputError, naming file, position,
   // id and vocabulary, when a token is not below `vocab_size`; when there is no token.
@@ -43,11 +43,11 @@ class TokenData {
   TokenWidth width_;                                            // of the file's
 };
 
-// Cuts the data into windows of T inputs, whose T targets lie one further: floor((size - 1) / T) of them,
-// window w from token w * T. A window is used once an epoch, and what follows the last is not used.
-// Sequential: row b of batch i is window i * B + b, beginning again after the last.
-// Shuffled: the same, but each epoch in an order of its own that is a pure function of the seed and the
-// epoch, so a resumed run needs to know nothing but the number of its next batch.
+// Cuts the data into floor((size - 1) / T) windows of T inputs, each with T targets one token further on.
+// Window w begins at token w * T. Each window is used once per epoch; tokens behind the last are not used.
+// Sequential: row b of batch i is window i * B + b, and reading begins again after the last window.
+// Shuffled: the same, but each epoch has its own order. It is a pure function of the seed and the epoch, so a
+// resumed run needs to know only the number of its next batch.
 class BatchReader {
  public:
   // `shuffle_seed`: none is sequential. `data` must outlive the reader. InputError when it has fewer than T +
@@ -60,7 +60,7 @@ class BatchReader {
   void read(std::int64_t index, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
 
   std::int64_t windows() const { return windows_; }
-  // The window that is the `position`-th to be read, from 0 on over all epochs.
+  // The number of the window that is read at `position`, counted from 0 over all epochs.
   std::int64_t window_at(std::int64_t position) const;
 
  private:

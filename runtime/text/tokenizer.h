@@ -58,8 +58,8 @@ class Tokenizer {
 
   explicit Tokenizer(TokenizerDescription description);
 
-  // Any bytes are accepted. Added tokens in the text are recognised always; add_special puts what the file
-  // asks for around it (<|begin_of_text|>, ...). Bytes for which the vocabulary has no token are dropped
+  // Any bytes are accepted. Added tokens in the text are always recognised. add_special puts the file's
+  // tokens around the text (<|begin_of_text|>, ...). Bytes for which the vocabulary has no token are dropped
   // (SmolLM2 lacks 21: some control characters, and bytes that occur in no assigned UTF-8 character).
   std::vector<std::int32_t> encode(std::string_view text, bool add_special = false) const;
 
@@ -78,7 +78,7 @@ class Tokenizer {
  private:
   class Call;  // the scratch of one encode(): a Tokenizer itself is constant and may be shared by threads
 
-  // The added tokens of one kind, by first byte, longest first: which begins a text.
+  // The added tokens of one kind, by first byte, longest first. Finds the one that begins a text.
   using Matcher = std::array<std::vector<std::uint32_t>, 256>;
 
   TokenizerDescription description_;
