@@ -1,6 +1,6 @@
-// Adafactor (Shazeer, Stern 2018, arXiv 1804.04235) as torch.optim.Adafactor: of a matrix's second moments
-// the means over rows and over columns are kept; the step is relative to the parameter's size, and clipped by
-// its own root mean square.
+// Adafactor (Shazeer, Stern 2018, arXiv 1804.04235) as torch.optim.Adafactor. For a matrix it keeps only the
+// means of the second moments over rows and over columns. The step is relative to the parameter's size, and
+// clipped by its own root mean square.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// AdamW whose moments are kept in 8 bits (Dettmers et al. 2022, arXiv 2110.02861): each of 256 values that
-// follow each other is a code of the paper's dynamic map, times the block's greatest magnitude.
+// AdamW whose moments are kept in 8 bits (Dettmers et al. 2022, arXiv 2110.02861). 256 neighbouring values
+// form a block; each is a code of the paper's dynamic map, times the block's greatest magnitude.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace kernels {
 
 inline constexpr std::int64_t kMomentBlock = 256;
 
-// What the codes stand for, in rising order, from -1 (of first moments) or 0 (of second) to 1: seven decades,
-// each cut into twice as many equal parts as the one below it, whose middles are the values; 0 and 1.
-// kMomentParts are those of the lowest decade.
+// The values of the codes, rising from -0.993 (first moments) or 0 (second moments) to 1: 0, 1, and seven
+// decades. Each decade is cut into equal parts, twice as many as the decade below it has; the values are the
+// parts' middles. kMomentParts is the number of parts of the lowest decade.
 template <bool is_signed>
 inline constexpr int kMomentParts = is_signed ? 1 : 2;
 template <bool is_signed>
@@ -51,7 +51,7 @@ struct Adam8BitTensor {
 
 namespace cpu {
 
-// As adamw() on the moments that the codes stand for; the step is taken with the new moments before they are
+// As adamw() on the moments that the codes stand for. The step uses the new moments before they are
 // rounded.
 void adamw_8bit(const Adam8BitTensor& tensor, const float* gradient_scale, const AdamWSettings& settings);
 

@@ -19,8 +19,8 @@ struct AttentionMask {
   // ALiBi (Press, Smith, Lewis 2022, arXiv 2108.12409): a head's slope times the key's distance is
   // subtracted.
   bool alibi = false;
-  // Scores are cap tanh(score / cap) (Gemma team 2024, arXiv 2408.00118); 0: as they are. Not of standard
-  // attention.
+  // Scores become cap tanh(score / cap) (Gemma team 2024, arXiv 2408.00118); 0: no cap. Standard attention
+  // does not apply it.
   float cap = 0;
 
   // The first key that the query at a position sees; it never decreases with the position.
@@ -38,8 +38,8 @@ struct AttentionMask {
 struct AttentionShape {
   std::int64_t B, T, H, G, D;
   AttentionMask mask{};
-  // (H): a learned score of each head that takes part in the softmax of every row and has no value (gpt-oss,
-  // arXiv 2508.10925); null: there is none.
+  // (H): each head's attention sink, a learned score that takes part in the softmax of every row but has no
+  // value (gpt-oss, arXiv 2508.10925); null: there are none.
   const float* sinks = nullptr;
 };
 
@@ -67,10 +67,10 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
 // Writes the key and value heads of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b]+T-1.
 void kv_append(const KvCache& cache, const float* qkv, const std::int32_t* positions, AttentionShape s);
 
-// out (B, T, H*D): query t of sequence b sees cache entries up to positions[b]+t, which kv_append has
-// written, from the first that the mask leaves.
+// out (B, T, H*D): query t of sequence b sees the cache entries up to positions[b]+t, from the first that
+// the mask allows. kv_append has written them.
 // Where a contiguous cache is shorter than the sequence, new tokens come one at a time, or all from position
-// 0. How the cache is cut into blocks changes no bit.
+// 0. The result has the same bits however the cache is cut into blocks.
 void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
                       AttentionShape s);
 

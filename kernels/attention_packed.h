@@ -11,8 +11,8 @@
 
 namespace kernels::cpu {
 
-// Whether the tiles that products of T are formed by divide attention's 64 queries by 64 keys, as AMX's do,
-// and a sequence of tokens is long enough for them. T: bf16 or float.
+// Whether packed tiles do attention for `tokens` tokens of a sequence: the tiles that form products of T
+// divide attention's 64 queries by 64 keys, as AMX's do, and the sequence is long enough. T: bf16 or float.
 template <class T>
 bool packs_attention(std::int64_t tokens);
 

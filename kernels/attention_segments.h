@@ -1,6 +1,6 @@
-// Causal attention of queries and keys that are segments of a sequence: what a context-parallel rank has of
-// it. Among n ranks, rank r has segments r and 2n - 1 - r of 2n (zigzag), one behind the other, so that all
-// ranks see as many pairs. Scale 1/sqrt(D), grouped key/value heads, the masks of attention.h.
+// Causal attention where queries and keys are segments of a sequence: the share of a context-parallel rank.
+// With n ranks, rank r has segments r and 2n - 1 - r of 2n (zigzag), one behind the other, so that all ranks
+// see the same number of pairs. Scale 1/sqrt(D), grouped key/value heads, the masks of attention.h.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,5 +1,5 @@
 // What attention's kernels share: tiles of scores with an online softmax (Dao et al. 2022, arXiv 2205.14135),
-// whatever the keys and values lie in. For kernels/attention.cpp, kernels/attention_segments.cpp and
+// whatever keys and values are stored in. Used by kernels/attention.cpp, kernels/attention_segments.cpp and
 // kernels/latent_attention.cpp.
 #pragma once
 #include <algorithm>
@@ -84,8 +84,8 @@ float* tile_scratch(std::int64_t tiles, std::int64_t D);
 // transposed (D, kQueryTile) = factor * rows^T, zero in the columns from count to padded(count).
 void pack_transposed(float* transposed, ConstRows rows, float factor, std::int64_t count, std::int64_t D);
 
-// Rows of one head lie a whole token apart, a distance that often is a power of two, so that they compete for
-// the same few places of the cache; what a tile product reads more than once is copied together first.
+// Copies rows side by side. Rows of one head lie a token apart, often a power of two, so they compete for the
+// same few sets of the cache; rows that a tile product reads more than once are therefore copied first.
 void pack_rows(float* packed, ConstRows rows, std::int64_t count, std::int64_t D);
 
 inline ConstMatrix matrix(ConstRows rows) {
@@ -95,8 +95,8 @@ inline Matrix matrix(Rows rows) {
   return {rows.data, rows.stride};
 }
 
-// For every query, the running maximum of its scores, the sum of exp(score - maximum), and by what the last
-// tile rescaled them: exp(previous maximum - new maximum).
+// For each query: the running maximum of its scores, the sum of exp(score - maximum), and the factor by which
+// the last tile rescaled earlier sums, exp(previous maximum - new maximum).
 struct OnlineSoftmax {
   alignas(64) float maximum[kQueryTile];
   alignas(64) float sum[kQueryTile];
@@ -107,7 +107,7 @@ struct OnlineSoftmax {
 struct HeadMask {
   AttentionMask mask;
   float slope = 0;
-  // A score that takes part in the softmax and has no value; null: there is none.
+  // The score of this head's attention sink: it takes part in the softmax but has no value. Null: no sink.
   const float* sink = nullptr;
 };
 
@@ -115,15 +115,15 @@ inline HeadMask mask_of_head(AttentionShape s, std::int64_t h) {
   return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f, s.sinks ? s.sinks + h : nullptr};
 }
 
-// The state of queries that have seen no key. A sink is as a first key whose value is 0.
+// Sets the state of queries that have seen no key yet. A sink counts as a first key whose value is 0.
 void begin_softmax(OnlineSoftmax& state, const HeadMask& mask);
 
-// factor becomes what the first `rows` queries' sums of values are multiplied by at the end, 1 / sum; their
-// log-sum-exp goes to lse where it is not null. A query that has seen no key gets 0 and -inf.
+// For the first `rows` queries: sets factor to 1 / sum, by which their sums of values must be multiplied, and
+// writes their log-sum-exp to lse where it is not null. A query that has seen no key gets 0 and -inf.
 void end_softmax(OnlineSoftmax& state, float* lse, std::int64_t rows);
 
-// Calls body(b, h, first, rows) for each head's queries, `together` at a time, on all threads. Later ones see
-// more keys: handed out first, so that the short ones fill the gaps at the end.
+// Calls body(b, h, first, rows) for each head's queries, `together` at a time, on all threads. Later queries
+// see more keys and are handed out first, so that the short tasks fill the gaps at the end.
 template <class Body>
 void each_query_tile(AttentionShape s, std::int64_t together, const Body& body) {
   const std::int64_t tiles = (s.T + together - 1) / together, heads = s.B * s.H;
@@ -136,31 +136,31 @@ void each_query_tile(AttentionShape s, std::int64_t together, const Body& body) 
 // scores become cap tanh(score / cap).
 void cap_scores(float* scores, float cap, std::int64_t count);
 
-// scores (keys, queries), of queries from `position` and keys from `first_key` on: they are capped, ALiBi is
-// added, and what a query does not see becomes -inf.
+// Masks scores (keys, queries) of the queries from `position` on and the keys from `first_key` on: caps them,
+// adds ALiBi, and sets the scores of keys that a query does not see to -inf.
 void mask_tile(float* scores, const HeadMask& head, std::int64_t position, std::int64_t first_key,
                std::int64_t keys, std::int64_t queries);
 
-// scores (keys, queries) become exp(score - maximum), after maxima and sums have taken them in.
+// Updates the maxima and sums with scores (keys, queries), which then become exp(score - maximum).
 void online_softmax_tile(float* scores, OnlineSoftmax& state, std::int64_t keys, std::int64_t queries);
 
 void multiply_rows(Rows rows, const float* factors, std::int64_t count, std::int64_t D);
 
-// Keys or values that lie in memory as they are read. tile(): `count` <= kKeyTile rows from `first` on.
+// Keys or values that are read where they lie. tile() gives `count` <= kKeyTile rows from `first` on.
 template <class T>
 struct DirectTiles {
   HeadRows<const T> rows;
   HeadRows<const T> tile(std::int64_t first, std::int64_t, float*) const { return from_row(rows, first); }
 };
 
-// Attention of `rows` <= kQueryTile consecutive queries, from `position` on, to the keys that are added, in
-// any order, to out (rows, value_dim).
+// Attention of `rows` <= kQueryTile consecutive queries, from `position` on. Keys and values may be added in
+// any order; the result goes to out (rows, value_dim).
 class QueryTile {
  public:
   QueryTile(Rows out, ConstRows queries, const HeadMask& mask, std::int64_t position, std::int64_t rows,
             std::int64_t key_dim, std::int64_t value_dim);
 
-  // Keys and values of the tokens from `first` to before `end`, the first of which are their row 0.
+  // Adds the keys and values of tokens [first, end). Row 0 of both is token `first`.
   template <class KeyTiles, class ValueTiles>
   void add(const KeyTiles& keys, const ValueTiles& values, std::int64_t first, std::int64_t end) {
     const std::int64_t begin = std::max(first, mask_.mask.first_key(position_));
@@ -205,16 +205,16 @@ class GradientTile {
  public:
   explicit GradientTile(std::int64_t D);
 
-  // From `position` on, of `rows` <= kQueryTile rows; lse, as out, over all keys that there are. dqueries is
-  // written by what is added first, or added to.
+  // Starts `rows` <= kQueryTile queries from `position` on. lse and out are those over all keys. The first
+  // call of add() overwrites dqueries; with add_to_queries, it adds to them.
   void begin(Rows dqueries, bool add_to_queries, ConstRows queries, ConstRows dout, ConstRows out,
              const float* lse, std::int64_t position, std::int64_t rows);
 
-  // Keys and values of the tokens from `first` to before `end`; dkeys and dvalues are added to.
+  // Adds the keys and values of tokens [first, end); dkeys and dvalues are added to.
   void add(Rows dkeys, Rows dvalues, ConstRows keys, ConstRows values, const HeadMask& mask,
            std::int64_t first, std::int64_t end);
 
-  // Writes zeros to dqueries where nothing was added that the queries see.
+  // Writes zeros to dqueries if add() was given no key that these queries see.
   void finish();
 
  private:

@@ -15,7 +15,7 @@
 
 namespace kernels::cpu {
 
-// A mask of the first `left` of 32 elements, those that are there.
+// A mask of the first `left` of 32 elements; the others do not exist.
 inline __mmask32 mask_of(std::int64_t left) {
   return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0u;
 }
@@ -36,8 +36,8 @@ KERNELS_AVX512 inline void store_words(PackedWord* to, __m512i words) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(words));
 }
 
-// 16 rows of 16 words change places with columns: by pairs of words, of 64 bits, by quarters of a register
-// twice.
+// Transposes 16 rows of 16 words: first exchanges words, then pairs of words (64 bits), then, in two steps,
+// quarters of a register.
 KERNELS_AVX512 inline void exchange(__m512i (&r)[16]) {
   __m512i t[16];
 #pragma GCC unroll 8
@@ -68,7 +68,7 @@ KERNELS_AVX512 inline void exchange(__m512i (&r)[16]) {
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
-// Words of 8 rows, 16 of each, as columns: to (16, 8), of which `stored` are.
+// Transposes 8 rows of 16 words into (16, 8) at `to`, and writes only the first `stored` of the 16 rows.
 KERNELS_AVX512 inline void store_eight_turned(PackedWord* to, const __m512i (&r)[8], std::int64_t stored) {
   __m512i t[8];
 #pragma GCC unroll 4
@@ -121,10 +121,10 @@ KERNELS_AVX512 void turn_words(PackedWord* to, const Rows& rows, std::int64_t co
   }
 }
 
-// In registers.
+// The sums of a tile, in registers.
 using TileSums = __m512[kVectorRows][kVectorColumns / 16];
 
-// c, stride c_stride, = or with add += sums.
+// c (rows c_stride apart) = sums; with add, += instead.
 KERNELS_AVX512 __attribute__((always_inline)) inline void store_tile(float* c, std::int64_t c_stride,
                                                                      const TileSums& sums, bool add) {
 #pragma GCC unroll 16
@@ -135,8 +135,8 @@ KERNELS_AVX512 __attribute__((always_inline)) inline void store_tile(float* c, s
     }
 }
 
-// Where a factor's rows are read some columns at a time, the processor asks for nothing itself: so many rows
-// before each is needed.
+// The hardware does not prefetch where a factor's rows are read a few columns at a time. Each row is
+// therefore prefetched this many rows before it is needed.
 inline constexpr std::int64_t kRowsAhead = 16;
 
 }  // namespace kernels::cpu

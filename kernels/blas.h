@@ -11,11 +11,11 @@ struct Blas {
   decltype(&openblas_get_config) get_config;
 };
 
-// Tells OpenBLAS by OPENBLAS_CORETYPE, unless the user has set that, which instructions this processor has. By
-// itself it knows processors by their numbers, and newer ones than itself not at all: version 0.3.21 takes an
-// Emerald Rapids for a Prescott of 2004, and multiplies at 43 instead of 205 GFLOP/s. The choice is that of its
-// later versions: Cooper Lake's kernels with AVX-512 BF16, Skylake-X's with AVX-512, AMD's processors too
-// (github.com/OpenMathLib/OpenBLAS/pull/4303), Haswell's or Zen's with AVX2.
+// Tells OpenBLAS which instructions this processor has, by OPENBLAS_CORETYPE, unless the user has set that.
+// OpenBLAS identifies processors by their model numbers and knows none newer than itself: version 0.3.21
+// takes an Emerald Rapids for a Prescott of 2004, and multiplies at 43 instead of 205 GFLOP/s. The choice
+// here is that of its later versions: Cooper Lake's kernels with AVX-512 BF16, Skylake-X's with AVX-512,
+// AMD's processors too (github.com/OpenMathLib/OpenBLAS/pull/4303), Haswell's or Zen's with AVX2.
 //
 // To be called while the process has one thread, before the first product.
 void choose_blas_instructions();

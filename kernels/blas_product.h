@@ -1,5 +1,5 @@
-// Products that are large enough for a BLAS, added to what is there. Where packed tiles do them faster, these
-// do (matmul_packed.h).
+// Products that are large enough for a BLAS, added to c. Packed tiles (matmul_packed.h) form them where these
+// are faster.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // The short convolution before a state-space layer's scan: each channel on its own, over the last K tokens,
 // then SiLU (Mamba, Gu & Dao 2023, arXiv 2312.00752, section 3.4).
-//   pre[t, c] = bias[c] + sum_k weight[c, k] inp[t - (K - 1) + k, c];   out[t, c] = pre[t, c] sigmoid(pre[t,
-//   c])
+//   pre[t, c] = bias[c] + sum_k weight[c, k] inp[t - (K - 1) + k, c];
+//   out[t, c] = pre[t, c] sigmoid(pre[t, c])
 // Tokens before a sequence's first are zero. FLOPs: 2 B T C K, and those of SiLU.
 #pragma once
 #include <cstdint>

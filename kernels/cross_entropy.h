@@ -26,9 +26,9 @@ void cap_logits(float* logits, float cap, std::int64_t R, std::int64_t V);
 void cross_entropy_forward(float* losses, const float* logits, const std::int32_t* targets, std::int64_t R,
                            std::int64_t V);
 
-// For a part of each row, statistics (R, 3): its largest logit, the sum of exponentials below it, and the
-// target's logit, 0 where the target is another part's (Megatron-LM's vocab_parallel_cross_entropy). With a
-// cap, of cap tanh(logit / cap); logits are left as they are.
+// For a part of each row, statistics (R, 3): the largest logit, the sum of exp(logit - largest), and the
+// target's logit, or 0 where the target is in another part (Megatron-LM's vocab_parallel_cross_entropy). With
+// a cap, those of cap tanh(logit / cap); logits are left as they are.
 void cross_entropy_statistics(float* statistics, const float* logits, const std::int32_t* targets,
                               std::int64_t R, std::int64_t V, VocabularyPart part, float cap = 0);
 

@@ -1,5 +1,5 @@
-// Vectors of floats as wide as one register of the instruction set that a function is compiled for: of wider
-// ones the compiler keeps the parts in memory.
+// Vectors of floats as wide as one register of the instruction set that a function is compiled for. The
+// compiler would keep the parts of wider ones in memory.
 #pragma once
 #include "kernels/vectorize.h"
 

@@ -1,4 +1,4 @@
-// A layer's KV cache on the CPU: where the key and the value of a token lie, and in what.
+// A layer's KV cache on the CPU: where a token's key and value lie, and in which type.
 //
 // Keys and values are (blocks, G, block_size, D) each; the tokens [i * block_size, (i + 1) * block_size) of
 // sequence b are in block block_table[b * blocks_per_sequence + i] (paged attention, Kwon et al. 2023, arXiv
@@ -10,8 +10,8 @@
 namespace kernels::cpu {
 
 struct KvCache {
-  // fp32 or, with is_bf16, bf16; e4m3 (OCP 8-bit floating point, arXiv 2209.05433) with scales; with is_int8
-  // rows of D int8 and behind them the fp32 that they are multiples of.
+  // fp32; with is_bf16, bf16; with scales, e4m3 (OCP 8-bit floating point, arXiv 2209.05433); with is_int8,
+  // each row is D int8 codes followed by the fp32 step that they are multiples of.
   void *k = nullptr, *v = nullptr;
   std::int64_t block_size = 0;                // tokens
   const std::int32_t* block_table = nullptr;  // (B, blocks_per_sequence)

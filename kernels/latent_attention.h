@@ -1,8 +1,8 @@
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), causal, scale 1/sqrt(N + P).
 //   attention_latent_*        keys and values expanded for each head, as flash attention
-//   (kernels/attention.h) absorb_*, attention_latent_cached
-//                             decoding on the latents themselves: the keys' up-projection is multiplied to
-//                             the queries, the values' to what attention gives
+//                             (kernels/attention.h)
+//   absorb_*, attention_latent_cached   decoding on the latents themselves: queries are multiplied by the
+//                             keys' up-projection, attention's output by the values'
 // H heads; N elements of a query and key are not rotated, P are; values have V; latents have L. A query is
 // (N, P) of a head. Expanded keys and values are `up` (B*T, H, N + V), the up-projection's rows, and behind
 // it `rotary` (B*T, H, P), the one rotated key of a token for each head.

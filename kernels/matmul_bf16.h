@@ -30,7 +30,7 @@ void matmul_backward_input(bf16* dinp, const bf16* dout, const bf16* weight, boo
 void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s,
                             bool accumulate = true);
 
-// Which instructions bf16 products are formed by; emulated_amx takes AMX's steps without them, for tests.
+// Which instructions form bf16 products. emulated_amx does AMX's steps without AMX, for tests.
 enum class Bf16Products { plain, emulated_amx, avx512_bf16, amx };
 const char* name(Bf16Products path);
 // Those that run here.

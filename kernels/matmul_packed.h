@@ -1,6 +1,6 @@
-// Products in fp32 of which both factors are packed for tiles in registers.
+// Products in fp32 whose factors are both packed for tiles in registers.
 //
-// By AVX-512: elements as they are, sums of 384 and then of these.
+// By AVX-512: elements are packed as they are; 384 products are summed at a time, then these sums are added.
 //
 // By AMX, whose tiles of bf16 do 16 times the arithmetic of fp32's vectors a cycle: each element is split
 // into three bf16 numbers that add up to it, 8 bits each of its 24, and six of the nine products of parts are
@@ -33,8 +33,8 @@ struct Fp32Result {
 void packed_fp32_product(const Fp32Result& result, Factor a, Factor b, std::int64_t M, std::int64_t N,
                          std::int64_t K);
 
-// What forms products of fp32 that are large enough: OpenBLAS, tiles in vectors of any processor, which tests
-// take, or of AVX-512, or parts by AMX, emulated or not.
+// What forms large products of fp32: OpenBLAS; tiles in vectors of any processor (for tests) or of AVX-512;
+// or AMX with elements in parts, emulated or not.
 enum class Fp32Products { blas, plain, avx512, emulated_split, split };
 const char* name(Fp32Products path);
 // Those that run here.

@@ -9,7 +9,7 @@
 
 namespace kernels::cpu {
 
-// Above as many a BLAS is as fast or faster: one of several threads, and one of one.
+// The most rows: with more, a BLAS is as fast or faster. First on several threads, then on one.
 inline constexpr std::int64_t kMaxTiledRows = 47, kMaxTiledRowsAlone = 31;
 
 // Columns [begin, end) of matmul_forward()'s out, on the calling thread. The bits of a column do not depend

@@ -1,6 +1,6 @@
-// Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon): momentum, made orthogonal by Newton-Schulz
-// iterations, is a matrix's step; scaled so that its root mean square is that of AdamW's steps, 0.2 (Liu et
-// al. 2025, arXiv 2502.16982, section 2.2), so that one learning rate serves both.
+// Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon): a matrix's step is its momentum, made
+// orthogonal by Newton-Schulz iterations. The step is scaled to the root mean square of AdamW's steps, 0.2
+// (Liu et al. 2025, arXiv 2502.16982, section 2.2), so that one learning rate serves both.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,8 @@
 
 namespace kernels {
 
-// Jordan's coefficients, of which an iteration makes aX + bXX^T X + c(XX^T)^2 X, and how many there are; the
-// step's root mean square.
+// The number of iterations, Jordan's coefficients a, b, c, with which an iteration turns X into
+// aX + bXX^T X + c(XX^T)^2 X, and the step's root mean square.
 inline constexpr int kMuonIterations = 5;
 inline constexpr double kMuonLinear = 3.4445, kMuonCubic = -4.7750, kMuonQuintic = 2.0315;
 inline constexpr double kMuonStepSize = 0.2;

@@ -1,4 +1,4 @@
-// The tail of the normal distribution, of which GELU by the error function is made on every processor.
+// The tail of the normal distribution. GELU by the error function is computed from it on every processor.
 #pragma once
 #include "kernels/vectorize.h"
 

@@ -14,7 +14,7 @@ inline std::int64_t whole(std::int64_t count, std::int64_t of) {
   return (count + of - 1) / of * of;
 }
 
-// Pairs that `length` summed elements fill, as a tile takes them.
+// How many pairs `length` summed elements fill, rounded up to what a tile takes.
 template <class T>
 std::int64_t pairs_of(const TileKernels<T>& kernels, std::int64_t length) {
   return whole((length + 1) / 2, kernels.whole_pairs);
@@ -34,8 +34,8 @@ struct PackedFactor {
   }
 };
 
-// Panel after panel of `width` rows or columns: `count` of the factor's from `first` on, of which `length`
-// elements from `k` on are summed. Each panel takes width * pairs * words.
+// Packs `count` rows or columns of the factor, from `first` on, into panels of `width`; of each, the `length`
+// summed elements from `k` on. A panel takes width * pairs * kernels.words words.
 template <class T>
 void pack_panels(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
                  std::int64_t width, PackedWord* to, PackedFactor<T> factor, std::int64_t first,

@@ -1,5 +1,5 @@
-// Products whose factors are packed for a processor's tiles: how they are cut for threads and caches. What an
-// element is packed as is packed_tile.h's affair.
+// How a product whose factors are packed for a processor's tiles is cut for threads and caches. packed_tile.h
+// says what an element is packed as.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace kernels::cpu {
 
-// Which factor is packed whole before the tasks, by all threads together. What is not, each task packs
-// itself.
+// Which factor all threads together pack as a whole before the tasks begin. Each task itself packs its part
+// of any other factor.
 enum class PackedTogether { none, first, second };
 
 // How a product is cut into tasks.
@@ -21,23 +21,23 @@ struct ProductPlan {
   PackedTogether together = PackedTogether::none;
 };
 
-// Bytes of a factor that is packed together, and of the rows that a task packs at once: the last cache holds
-// both.
+// The most bytes that a factor packed by all threads together may take, and that the rows packed at once by
+// one task may take. The last-level cache holds both.
 inline constexpr std::int64_t kMostPackedTogether = std::int64_t{16} << 20;
 inline constexpr std::int64_t kMostPackedByTask = std::int64_t{4} << 20;
 
-// `count` rows or columns in parts of at most `most`, their number a multiple of `multiple`: the size of a
-// part where all have as many, in tiles of `tile`.
+// Divides `count` rows or columns into equal parts, as few as possible, of at most `most` each and a multiple
+// of `multiple` in number. Returns a part's size, rounded up to whole tiles of `tile`.
 inline std::int64_t evenly(std::int64_t count, std::int64_t most, std::int64_t tile,
                            std::int64_t multiple = 1) {
   const std::int64_t parts = whole((count + most - 1) / most, multiple);
   return whole((count + parts - 1) / parts, tile);
 }
 
-// The smaller factor together where it may be, and tasks that divide the other's rows or columns, so that
-// each element is packed once. Where neither may be: tasks of rows of which all that is summed is packed at
-// once, or, where these would be few, both factors block by block of what is summed. Sums do not depend on
-// how they are cut.
+// All threads together pack the smaller factor, if it is small enough; tasks divide the other one's rows or
+// columns, so that each element is packed once. If neither is small enough, a task takes some rows and packs
+// them over the whole of K at once, or, if these would be too few, packs both factors block by block of K.
+// The sums do not depend on how the product is cut.
 template <class T>
 ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int64_t N, std::int64_t K) {
   const std::int64_t bytes = sizeof(PackedWord) * kernels.words * pairs_of(kernels, K);  // of a row or column
@@ -56,11 +56,11 @@ ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int
   const auto tasks = [&] {
     return ((M + plan.rows - 1) / plan.rows) * ((N + plan.columns - 1) / plan.columns);
   };
-  // Two a thread, so that one that falls behind holds up the others less; no more, as each packs.
+  // Two tasks a thread, so that a slow thread holds up the others less; no more, because each task packs.
   const std::int64_t wanted = 2 * omp_get_max_threads(), least_columns = 2 * kernels.columns;
   constexpr std::int64_t kLeastRows = 64;
   while (tasks() < wanted && (plan.rows > kLeastRows || plan.columns > least_columns)) {
-    // The side of the factor that tasks pack; where they pack both, the longer one.
+    // Halves the side of the factor that tasks pack; where they pack both, the longer side.
     const bool halves_rows = plan.together == PackedTogether::none ? plan.rows >= plan.columns
                                                                    : plan.together == PackedTogether::second;
     if (plan.rows > kLeastRows && (halves_rows || plan.columns <= least_columns))
@@ -68,7 +68,7 @@ ProductPlan product_plan(const TileKernels<T>& kernels, std::int64_t M, std::int
     else
       plan.columns = std::max(least_columns, whole(plan.columns / 2, kernels.columns));
   }
-  // As many tasks for every thread.
+  // Every thread gets the same number of tasks.
   if (plan.columns >= N) plan.rows = evenly(M, plan.rows, kernels.rows, omp_get_max_threads());
   if (plan.rows >= M) plan.columns = evenly(N, plan.columns, kernels.columns, omp_get_max_threads());
   return plan;
@@ -79,7 +79,7 @@ struct PackedScratch {
   Lines<PackedWord> a, b;
 };
 
-// Between rows of sums, so that those of a tile do not share sets of the first cache.
+// Floats between rows of sums: without them a tile's rows would share sets of the L1 cache.
 inline constexpr std::int64_t kPadding = 16;
 
 // A row of the result: out = sums + bias + added, of which bias and added may be null.
@@ -99,8 +99,8 @@ KERNELS_INLINE void finish_row(Out* out, const float* sums, const T* bias, const
   }
 }
 
-// Where a factor's packed elements lie: those of block after block of what is summed, `count` rows or columns
-// of each.
+// Where a factor's packed elements lie: one block of the summed dimension after another, with all `count`
+// rows or columns in each block.
 struct Panels {
   PackedWord* begin = nullptr;
   std::int64_t count = 0;  // whole tiles
@@ -112,7 +112,7 @@ struct Panels {
   }
 };
 
-// All of a factor, on all threads, in memory of the calling one that its next product takes.
+// Packs all of a factor on all threads, into the calling thread's memory, which its next call reuses.
 template <class T>
 Panels pack_together(const TileKernels<T>& kernels, const typename TileKernels<T>::Packs& packs,
                      std::int64_t width, PackedFactor<T> factor, std::int64_t count, std::int64_t K) {
@@ -132,9 +132,9 @@ Panels pack_together(const TileKernels<T>& kernels, const typename TileKernels<T
 }
 
 // The result (M, N) = sum over K of a times b. The epilogue says what becomes of the sums:
-//   finish(sums, stride, row, column, rows, columns): those (rows, columns), `stride` apart, are the result's
-//     from (row, column) on;
-//   ask_for(row, column, rows): so will be those of a tile, whose sums are formed now.
+//   finish(sums, stride, row, column, rows, columns): these (rows, columns) sums, whose rows are `stride`
+//     floats apart, are complete; they belong at (row, column) of the result;
+//   ask_for(row, column, rows): prefetches for a tile whose sums are being formed now.
 template <class T, class Epilogue>
 void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFactor<T> b,
                     const Epilogue& epilogue, std::int64_t M, std::int64_t N, std::int64_t K) {
@@ -156,7 +156,7 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
     // Rows before this one are read where they lie. The rest, less than a tile, is packed.
     const std::int64_t first_packed = in_place ? rows / kernels.rows * kernels.rows : 0;
     const std::int64_t packed_rows = whole(rows - first_packed, kernels.rows);
-    // Rows once for block after block of columns; where there is one, the memory of a block is enough.
+    // Rows are packed once for all blocks of columns; with only one, memory for one block of K is enough.
     const bool rows_at_once = !first_together && plan.columns > kernels.most_columns;
     const auto length_at = [&](std::int64_t k) { return std::min(kernels.summed, K - k); };
     const Panels own_rows{
@@ -204,7 +204,7 @@ void packed_product(const TileKernels<T>& kernels, PackedFactor<T> a, PackedFact
               kernels.tile(of_rows + j, stride, panels_a + kernels.words * (i - first_packed) * pairs,
                            panel_b, pairs, k > 0);
           }
-          // While their sums are in the first cache, and many columns at once: each row is another page.
+          // Now, with the sums in the L1 cache; many columns at once, because each row is another page.
           if (is_last) epilogue.finish(of_rows, stride, row + i, column, count, columns);
         }
       }

@@ -7,7 +7,7 @@
 
 namespace kernels::cpu {
 
-// A tile: 16 of AVX-512's 32 registers; four of AMX's eight tiles, each of 16 rows of 16 pairs or sums.
+// A tile's sums take 16 of AVX-512's 32 registers, or four of AMX's eight (16 rows of 16 each).
 inline constexpr std::int64_t kVectorRows = 8, kVectorColumns = 32;
 // Eight rows at a time are read from memory two to three times as fast as 32 (AMD Zen 4, 1,536 columns).
 inline constexpr std::int64_t kVectorPairsAcross = 4;
@@ -25,31 +25,31 @@ struct Source {
 };
 using Bf16Source = Source<cuda::bf16>;
 
-// How many bf16 numbers an element is packed as for AMX: an fp32 number is the sum of three, each of which is
-// what the ones before leave, rounded to nearest. Their 24 bits are all that it has.
+// How many bf16 numbers an element is packed as for AMX. An fp32 number becomes the sum of three: each is
+// what the ones before leave, rounded to nearest. Together they hold all 24 bits of its significand.
 template <class T>
 inline constexpr int kParts = 1;
 template <>
 inline constexpr int kParts<float> = 3;
 
-// One way to form products of T on this processor. How factors lie once they are packed is its own affair: a
-// panel of the first holds a tile's rows, one of the second a tile's columns, both the same pairs of summed
-// elements.
+// One way to form products of T on this processor. Each way chooses its own layout of packed factors. A panel
+// of the first factor holds a tile's rows, one of the second a tile's columns; both hold the same pairs of
+// summed elements.
 template <class T>
 struct TileKernels {
   // A tile's rows and columns. Its pairs are a multiple of whole_pairs: zeros fill them up.
   std::int64_t rows, columns, whole_pairs;
-  // So many pairs of a factor whose summed elements lie in columns are packed at a time, across all panels:
-  // panel by panel, each row's few bytes would lie on another page.
+  // For a factor whose summed elements lie in columns: how many pairs are packed at a time, across all
+  // panels. Panel by panel, each row's few bytes would lie on another page.
   std::int64_t pairs_across;
-  // That a pair is packed as: one in bf16, two in fp32, three in fp32 in parts.
+  // Words that a pair is packed as: one in bf16, two in fp32, three in fp32 in parts.
   std::int64_t words;
-  // So many rows and columns of sums, and so many elements that are summed of those columns, lie in the
-  // second cache.
+  // The most rows and columns of a block, and how many elements are summed at a time: so many sums, and so
+  // many elements of those columns, fit in the L2 cache together.
   std::int64_t most_rows, most_columns, summed;
 
-  // A panel from `count` rows of `length` elements, or from as many columns. Zero beyond. Panels begin at
-  // multiples of 64 bytes.
+  // Packs a panel from `count` rows of `length` elements, or from as many columns, and fills the rest with
+  // zeros. Panels begin at multiples of 64 bytes.
   using Pack = void (*)(PackedWord* to, Source<T> from, std::int64_t count, std::int64_t length,
                         std::int64_t pairs);
   struct Packs {
@@ -59,15 +59,15 @@ struct TileKernels {
   // Factors in parts are multiplied part by part, but for products that are less than fp32's rounding.
   void (*tile)(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b, std::int64_t pairs,
                bool add);
-  // The same of a tile's rows of the first factor where they lie, 2 * pairs elements of each, unpacked. Null
-  // where tiles cannot read them so.
+  // The same, with a tile's rows of the first factor read unpacked where they lie, 2 * pairs elements of
+  // each. Null where tiles cannot read them so.
   void (*tile_of_rows)(float* c, std::int64_t c_stride, Source<T> a, const PackedWord* b, std::int64_t pairs,
                        bool add) = nullptr;
-  // Around the calls of tile() of one thread, where that needs its registers prepared; null where it does
-  // not.
+  // To be called before and after one thread's calls of tile(), where these need the thread's registers
+  // prepared; null where they do not.
   void (*begin_tiles)() = nullptr;
   void (*end_tiles)() = nullptr;
-  // The fewest multiplications that packing pays for: it takes longer than fewer of them do without it.
+  // The fewest multiplications for which packing pays. A smaller product is faster without packing.
   std::int64_t least_work = 0;
   // Whether attention by these tiles (attention_packed.h) is faster than by vectors.
   bool for_attention = true;
@@ -81,15 +81,15 @@ struct Bf16Kernels : TileKernels<cuda::bf16> {
   void (*narrow)(cuda::bf16* to, const float* from, std::int64_t count) = nullptr;
 };
 
-// Those that products are formed by: use_bf16_products() of matmul_bf16.h.
+// The kernels in use, as chosen by use_bf16_products() of matmul_bf16.h.
 const Bf16Kernels& bf16_kernels();
 
 // By fp32 multiplications, on any processor.
 const Bf16Kernels& plain_bf16_kernels();
 // By dot products of pairs; null where the processor has no AVX-512 BF16.
 const Bf16Kernels* avx512_bf16_kernels();
-// By AMX's tiles, 16 times the arithmetic a cycle; null where the processor has none or the system does not
-// let this process use them.
+// By AMX's tiles, which do 16 times the arithmetic per cycle; null where the processor has no AMX, or where
+// the system does not let this process use it.
 const Bf16Kernels* amx_bf16_kernels();
 // The same steps without the instructions, for tests of how blocks are cut and packed for them.
 const Bf16Kernels& emulated_amx_bf16_kernels();

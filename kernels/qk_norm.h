@@ -13,8 +13,8 @@ struct QkNormShape {
 
 namespace cpu {
 
-// out (R, (H+2G)*D): queries and keys normed, values copied; rstd (R, H+G), of all heads (R, H+G) with the
-// first of the queries' and of the keys' alone in use, may be null. weight: (2, D), of all heads ((H+G)*D);
+// out (R, (H+2G)*D): queries and keys normed, values copied. rstd (R, H+G) may be null; with all_heads only
+// the first of the queries and the first of the keys are used. weight: (2, D), with all_heads ((H+G)*D);
 // null: gains of 1 (Llama 4).
 void qk_norm_forward(float* out, float* rstd, const float* inp, const float* weight, float eps,
                      QkNormShape s);

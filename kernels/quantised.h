@@ -1,6 +1,6 @@
-// Linear layers whose weights are stored in 4 or 8 bits and multiplied as they are stored: y = x W^T (+ bias)
-// (+ residual), where a weight is scale * code + minimum, with a scale and a minimum of 16 bits for each
-// group of columns of a row. GGUF's Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 are such codes exactly.
+// Linear layers whose weights are stored in 4 or 8 bits and multiplied in that form: y = x W^T (+ bias)
+// (+ residual). A weight is scale * code + minimum, with an fp16 scale and an fp16 minimum for each group of
+// columns of a row. GGUF's Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 fit this form exactly.
 //
 // The activations of each 32 columns are rounded to 8 bits, by the largest of them (as ggml's Q8_1), so that
 // products of codes are integers: 4 of them to an instruction where the processor has AVX-512 VNNI, 2 to an
@@ -51,8 +51,8 @@ namespace cpu {
 // weight (N, K) from codes.
 void pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N, std::int64_t K);
 
-// weight from values (N, K): each group's minimum and maximum get the first and the last code in 4 bits; in 8
-// bits zero has the middle one, and the largest magnitude the last. To the nearest.
+// weight from values (N, K), rounded to the nearest code. In 4 bits each group's minimum gets the first code
+// and its maximum the last; in 8 bits zero gets the middle code and the largest magnitude the last.
 void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::int64_t K);
 
 // out (M, N) = inp (M, K) * weight (N, K)^T + bias (N) + residual (M, N). bias and residual may be null;

@@ -7,8 +7,8 @@
 
 namespace kernels::cpu {
 
-// Activations of some rows, in 8 bits: codes (rows, K); of each 32 columns the scale, and the scale times the
-// sum of its codes, (rows, K / 32).
+// Activations of some rows, in 8 bits: codes (rows, K). For each 32 columns: scales (rows, K / 32), and sums
+// (rows, K / 32), the scale times the sum of the codes.
 struct CodedRows {
   const std::int8_t* codes;
   const float *scales, *sums;

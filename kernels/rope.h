@@ -1,5 +1,5 @@
-// Rotary position embedding, pairs (i, i + D/2) as Hugging Face's rotate_half; Su et al. 2021, arXiv
-// 2104.09864.
+// Rotary position embedding (Su et al. 2021, arXiv 2104.09864). Elements (i, i + D/2) of a head form a pair,
+// as in Hugging Face's rotate_half.
 #pragma once
 #include <cstdint>
 

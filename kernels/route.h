@@ -1,8 +1,8 @@
 // A router's choice: for each token K of E experts and their weights.
 //   scores      softmax of the logits over all experts, or their sigmoid (DeepSeek-V3, arXiv 2412.19437,
-//   section 2.1.2). choice      the K highest scores, ties to the lower expert. A bias is added to logits
-//   before a softmax
-//               (gpt-oss); beside a sigmoid it moves the choice alone and has no gradient (balance without a
+//               section 2.1.2).
+//   choice      the K highest scores, ties to the lower expert. A bias is added to logits before a softmax
+//               (gpt-oss); with a sigmoid it affects only the choice and has no gradient (balance without a
 //               loss, arXiv 2408.15664). With groups only experts of the best groups can be chosen: a group's
 //               rank is its highest score, with a sigmoid the sum of its two highest.
 //   weights     scores of the chosen, divided by their sum (normalised) or not, times `scale`.

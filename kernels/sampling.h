@@ -16,9 +16,9 @@ struct SamplingSettings {
 namespace cpu {
 
 // tokens (B) from logits (B, V). The random number of row b is a function of (seed, step, b) alone, so a
-// resumed or re-batched run draws the same. Order as usual: temperature, then top-k, then top-p; of the
-// tokens that are left, in the order of their ids, the first is drawn at which their probabilities add up to
-// more than the number.
+// resumed or re-batched run draws the same. First temperature, then top-k, then top-p applies. The remaining
+// tokens are walked in the order of their ids; the first at which the sum of probabilities exceeds the random
+// number is drawn.
 void sample(std::int32_t* tokens, const float* logits, const SamplingSettings& settings, std::int64_t step,
             std::int64_t B, std::int64_t V);
 

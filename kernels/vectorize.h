@@ -40,14 +40,14 @@ KERNELS_INLINE void ask_for(const void* line) {
   __builtin_prefetch(line, 0, 2);
 }
 
-// The same, into the first cache: of what is read next.
+// The same into the first cache, for what is read next.
 KERNELS_INLINE void ask_first_cache_for(const void* line) {
   __builtin_prefetch(line, 0, 3);
 }
 
-// Asks for what lies so far behind `at` as soon as `at` is read: of a weight that a few rows go through as
-// one sequence. The processor's own prefetching stops at the end of each page, and the more rows a product
-// has, the fewer loads of the weight the processor sees ahead.
+// Asks for the cache line kAhead bytes behind `at`, when `at` is read: for a weight that a product of a few
+// rows reads as one sequence. The processor's own prefetching stops at the end of each page, and the more
+// rows a product has, the fewer loads of the weight the processor sees ahead.
 KERNELS_INLINE void ask_ahead(const void* at) {
   constexpr std::size_t kAhead = 8192;  // bytes
   ask_for(static_cast<const std::byte*>(at) + kAhead);

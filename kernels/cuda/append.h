@@ -16,8 +16,8 @@ struct AppendArguments {
   AttentionSizes s;
 };
 
-// Copies Width elements of a token's row, from d on, of a head of keys (then values: head G ..) into the
-// cache.
+// Stores x, Width elements from d on of one head of a token, divided by the cache's scale. Heads 0 .. G - 1
+// are keys, the others values.
 template <int Width, class T, class K>
 CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, int position, int d,
                               float (&x)[Width]) {
@@ -30,9 +30,9 @@ CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, i
   store<Width>(rows.at(position) + d, x);
 }
 
-// Pairs of a head that rotate together, `half` apart, in place. angles: the first one's cosine at the token's
-// position; the sine is `half` behind it (kernels/rope.h). Through T, in which a rotation of its own leaves
-// what is stored in the cache.
+// Rotates pairs of a head's elements, `half` apart, in place. angles: the first pair's cosine at the token's
+// position; the sine is `half` behind it (kernels/rope.h). Results are rounded to T, so that the cache gets
+// the same bits as after a rotation by a kernel of its own.
 template <class T, int Width>
 CUDA_DEVICE void rotate(float (&x)[Width], float (&y)[Width], const float* angles, int half) {
   float cosine[Width], sine[Width];

@@ -1,9 +1,9 @@
 // Attention with grouped key/value heads on the GPU; shapes and meanings as kernels/attention.h.
 //
 //   flash      bf16 and fp16, head sizes that are a multiple of 8 up to 128: tensor cores, tiles in shared
-//   memory,
-//              online softmax (Dao et al. 2022, 2023). Everything else: one warp a query
-//              (attention_simple.cu), for checks and for small models, not for speed.
+//              memory, online softmax (Dao et al. 2022, 2023).
+//   simple     everything else: one warp a query (attention_simple.cu), for checks and for small models, not
+//              for speed.
 //   backward   one kernel by keys for dK and dV, one by queries for dQ. Each recomputes the scores, which
 //              costs two products of seven more than a kernel that adds dQ up by atomics, and needs neither
 //              atomics nor an fp32 dQ in memory: two runs are bit-equal.
@@ -34,39 +34,39 @@ struct AttentionMask {
 void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
                              AttentionShape s, const AttentionMask& mask = {});
 
-// dqkv is overwritten. As many floats of scratch as lse has, which then hold rows' products of dout and out.
+// dqkv is overwritten. Scratch: as many floats as lse has; they then hold each row's product of dout and out.
 void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
                               ConstTensor out, const float* lse, AttentionShape s,
                               const AttentionMask& mask = {});
 
-// In place over the scores (B, H, T, T) of standard attention: softmax of score / sqrt(D) up to the diagonal,
-// zeros above and where the shape's mask hides keys; with sinks (H), or absent.
+// Softmax in place over the scores (B, H, T, T) of standard attention: of score / sqrt(D) up to the diagonal;
+// zeros above it and where the shape's mask hides keys. sinks is (H), or absent.
 void causal_softmax_forward(const Context& context, Tensor scores, AttentionShape s, ConstTensor sinks = {});
 // dprobabilities (B, H, T, T) becomes the scores' gradient: p * (dp - sum(p * dp)) / sqrt(D). of_sinks
-// (B, H, T), unless null: the gradient of a row's sink, which takes what of the row's sum its keys do not.
+// (B, H, T), unless null, gets the gradient of each row's sink, whose probability is 1 - sum(p).
 void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
                              AttentionShape s, float* of_sinks = nullptr);
 
-// dsinks (H) = the gradient of sinks, or `add`ed to what stands there. Comes right behind the backward pass of
-// the same attention, of these tiles or Hopper's: it reads what that left at the beginning of the scratch
-// memory. lse is attention_flash_forward's.
+// dsinks (H) = the gradient of sinks; with `add`, += instead. Call it right after the backward pass of the
+// same attention (flash or Hopper's): it reads what that pass left at the beginning of the scratch memory.
+// lse is attention_flash_forward's.
 void attention_sinks_backward(const Context& context, Tensor dsinks, bool add, ConstTensor sinks,
                               const float* lse, AttentionShape s);
-// The same from causal_softmax_backward()'s of_sinks.
+// The same from the of_sinks that causal_softmax_backward() wrote.
 void add_sinks_of_rows(const Context& context, Tensor dsinks, bool add, const float* of_sinks,
                        AttentionShape s);
 
 // Writes the keys and values of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b] + T - 1.
 void kv_append(const Context& context, const KvCache& cache, ConstTensor qkv, const std::int32_t* positions,
                AttentionShape s);
-// The same after rotating queries and keys in place (kernels/rope.h; table (P, D)): to the bit what rope()
-// and kv_append() do, by one pass over qkv in the place of two.
+// The same after rotating queries and keys in place (kernels/rope.h; table (P, D)). The result has the bits
+// that rope() and kv_append() give, but takes one pass over qkv instead of two.
 void rope_kv_append(const Context& context, Tensor qkv, const KvCache& cache, const float* table,
                     const std::int32_t* positions, AttentionShape s);
 void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
                       const std::int32_t* positions, AttentionShape s, ConstTensor sinks = {});
 
-// Whether the tensor-core kernels take it.
+// Whether the tensor-core kernels take this type and head size.
 bool flash_takes(Type type, std::int64_t D);
 
 }  // namespace kernels::cuda

@@ -24,7 +24,7 @@ struct AttentionSizes {
   Type sinks_type = Type::f32;
   int V = D;                       // of a head's values, where they are not as wide as its keys
 
-  // Whether anything but causality decides what is added up.
+  // Whether causality alone decides which scores are added up: no window, chunks, ALiBi or sinks.
   bool is_plain() const { return window == 0 && chunk == 0 && alibi_power == 0 && sinks == nullptr; }
   // A head's sink, where there are sinks.
   CUDA_DEVICE float sink(int head) const {
@@ -46,7 +46,7 @@ struct AttentionSizes {
   CUDA_HOST_DEVICE int length(int b) const {
     return cu_seqlens != nullptr ? cu_seqlens[b + 1] - cu_seqlens[b] : T;
   }
-  // Index of what is kept of a query of a head: (B, H, T), or (H, rows) where lengths differ.
+  // Index of a query's number (lse, delta) for a head: (B, H, T), or (H, rows) where lengths differ.
   CUDA_HOST_DEVICE std::int64_t statistic(int b, int head, int t) const {
     return cu_seqlens != nullptr ? head * rows + cu_seqlens[b] + t
                                  : (static_cast<std::int64_t>(b) * H + head) * T + t;
@@ -75,7 +75,7 @@ struct Heads {
   std::int64_t row;  // elements from a token's row to the next
   int D;
 
-  // The rows of a head from a row of all sequences on.
+  // The rows of one head, from row `first_row` on (counted over all sequences).
   CUDA_HOST_DEVICE Rows<T> of(std::int64_t first_row, int head) const {
     return {data + first_row * row + static_cast<std::int64_t>(head) * D, row};
   }
@@ -96,7 +96,7 @@ struct KeyRows {
   std::int64_t block;  // elements from a block to the next
   Divisor block_size{};
 
-  // Token t's; those up to the next multiple of kCacheRun follow `row` elements apart.
+  // Where token t's row begins; the rows up to the next multiple of kCacheRun follow at distances of `row`.
   CUDA_HOST_DEVICE T* at(int t) const {
     if (blocks == nullptr) return first + t * row;
     const std::uint32_t token = static_cast<std::uint32_t>(t), index = block_size.quotient(token);
@@ -148,7 +148,7 @@ KeyHeads<T> cached_keys(const KvCache& cache, AttentionShape s) {
           .block_size = Divisor(static_cast<std::uint32_t>(cache.block_size))};
 }
 
-// What the scores and the values are to be multiplied by: an e4m3 cache's scales.
+// The scales of an e4m3 cache: scores are multiplied by the keys' scale, and output by the values'.
 struct KvScales {
   const float *k = nullptr, *v = nullptr;  // (G)
 
@@ -165,7 +165,7 @@ void with_cached_type(const KvCache& cache, const Body& body) {
     body(Own{});
 }
 
-// KeysOf: Heads, or how else a head's keys lie.
+// KeysOf: Heads, or another type that says where a head's keys lie.
 template <class T, template <class> class KeysOf = Heads>
 struct BackwardArguments {
   Heads<const T> q;

@@ -13,14 +13,14 @@ namespace kernels::cuda {
 
 class AttentionKernels {
  public:
-  // The first time that a shape occurs, both run on its operands. Hopper's are taken for it from then on
-  // where they give what the others give, and are no slower; if `deterministic`, wherever they give the same,
-  // so that every process takes the same kernels.
+  // When a shape occurs for the first time, both kinds run on its operands. From then on Hopper's are taken
+  // for it if their results agree with the others' and they are no slower. If `deterministic`, agreement
+  // alone decides, so that every process takes the same kernels.
   AttentionKernels(int compute_capability, bool deterministic)
       : has_warpgroup_products_(compute_capability == 90), deterministic_(deterministic) {}
 
-  // As attention_flash_forward() and attention_flash_backward(), which also do what Hopper's kernels do not
-  // take (windows, ALiBi, forward passes with sinks), or have too little scratch memory for.
+  // As attention_flash_forward() and attention_flash_backward(). These also run where Hopper's kernels do not
+  // take the mask (windows, ALiBi, forward passes with sinks) or the scratch memory is too small for them.
   void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s,
                const AttentionMask& mask = {});
   void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, ConstTensor out,
@@ -44,8 +44,8 @@ class AttentionKernels {
 };
 
 // Whether two results of the same attention differ by no more than 16-bit rounding of sums in another order
-// makes them: the length of their difference, over that of the first, at most 2 %. Not so where either holds
-// a number that is none.
+// explains: the norm of their difference is at most 2 % of the norm of the first. False where either holds
+// infinity or NaN.
 bool agree(std::span<const float> a, std::span<const float> b);
 
 }  // namespace kernels::cuda

@@ -43,9 +43,9 @@ CUDA_DEVICE void multiply_scores(float (&o)[D / 8][4], const float (&s)[Tiles][4
   }
 }
 
-// score (16, Tiles * 8) becomes exp2(score * to_exponent - highest), where `highest` (of a lane's two rows,
-// in units of the exponent) is raised to the new maximum; sum (this lane's share of it) is scaled to it, and
-// what has been added up so far must be, by `shrink`. A row that has seen no key keeps sum 0.
+// Raises `highest` (of a lane's two rows, in units of the exponent) to the new maximum; score (16, Tiles * 8)
+// becomes exp2(score * to_exponent - highest). sum (this lane's share) is rescaled and added to; the caller
+// rescales earlier output by `shrink`. A row that has seen no key keeps sum 0.
 template <int Tiles>
 CUDA_DEVICE void exponentiate(float (&score)[Tiles][4], float (&highest)[2], float (&sum)[2],
                               float (&shrink)[2], float to_exponent) {
@@ -78,7 +78,7 @@ CUDA_DEVICE void scale_rows(float (&o)[Columns][4], const float (&factor)[2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) o[n][i] *= factor[i / 2];
 }
-// Both, over o (16, Columns * 8).
+// exponentiate(), and then scale_rows() of o (16, Columns * 8).
 template <int Columns, int Tiles>
 CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highest)[2], float (&sum)[2],
                                         float (&o)[Columns][4], float to_exponent) {
@@ -87,10 +87,10 @@ CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highes
   scale_rows(o, shrink);
 }
 
-// Writes a warp's 16 rows of accumulators, times a factor for a lane's first and second row, from `row` on;
-// rows from `rows` on and columns from `columns` on are left alone. Two tiles of 8 columns at a time, of
-// which the four lanes of a row exchange what they hold until each has four neighbouring columns: 8 bytes a
-// store, 32 a row.
+// Writes a warp's 16 rows of accumulators, from `row` on, times a factor for a lane's first and second row.
+// Rows from `rows` on and columns from `columns` on are not written. For each two tiles of 8 columns the four
+// lanes of a row exchange values until each lane has four neighbouring columns: a store is then 8 bytes, and
+// 32 a row.
 template <int D, class To>
 CUDA_DEVICE void store_rows(const To& to, int row, int rows, int columns, const float (&o)[D / 8][4],
                             const float (&factor)[2]) {
@@ -106,7 +106,7 @@ CUDA_DEVICE void store_rows(const To& to, int row, int rows, int columns, const 
           pack_pair<T>(o[n][2 * half] * factor[half], o[n][2 * half + 1] * factor[half]);
       const std::uint32_t right =
           pack_pair<T>(o[n + 1][2 * half] * factor[half], o[n + 1][2 * half + 1] * factor[half]);
-      // In its tile, pair lane % 2 of the four of columns and the one two further.
+      // Pair lane % 2 of the tile's four pairs of columns, and the pair two further on.
       const std::uint32_t other_tiles = shuffle_xor(in_right_tile ? left : right, 2);
       const std::uint32_t near = in_right_tile ? other_tiles : left,
                           far = in_right_tile ? right : other_tiles;
@@ -132,8 +132,8 @@ void with_head_size(std::int64_t D, const Body& body) {
     body.template operator()<128>();
 }
 
-// delta, shaped as lse: the sum over each head's row of dout * out, which the gradients of its scores have in
-// common.
+// delta, shaped as lse: for each row of each head, the sum of dout * out. The gradients of all scores of the
+// row use it.
 void attention_deltas(const Context& context, float* delta, ConstTensor dout, ConstTensor out,
                       AttentionShape s, const AttentionMask& mask);
 

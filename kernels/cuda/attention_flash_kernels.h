@@ -22,7 +22,7 @@ inline constexpr int kResidentBlocks =
     3;  // whose shared memory, at head size 64, fills an A100's multiprocessor
 inline constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
-// T: bf16 or f16; Keys: KeyHeads of T or of e4m3, or what else has keys_of() and values_of().
+// T: bf16 or f16. Keys: KeyHeads of T or of e4m3, or any other type with keys_of() and values_of().
 template <class T, class Keys>
 struct ForwardArguments {
   Heads<const T> q;
@@ -34,7 +34,7 @@ struct ForwardArguments {
   AttentionSizes s;
 };
 
-// Copies a tile of keys or values: of 16 bits asynchronously, of e4m3 by way of registers.
+// Copies a tile of keys or values: 16-bit ones asynchronously, e4m3 through registers, where it is widened.
 template <int D, class T, class Source>
 CUDA_DEVICE void copy_keys_of(T* tile, const Source& source, int first, int rows, int columns) {
   copy_rows<D, kKeyTile>(tile, source, first, rows, columns);
@@ -54,8 +54,8 @@ CUDA_DEVICE void copy_keys_of(T* tile, const KeyRows<const e4m3>& source, int fi
   }
 }
 
-// Scores of 16 queries from position `query` on and of keys from `key` on: what ALiBi adds to them, in units
-// of the scores before their scale.
+// Adds ALiBi's term to the scores of 16 queries from position `query` on and of keys from `key` on. The slope
+// is in units of the scores before their scale.
 template <int Tiles>
 CUDA_DEVICE void add_distances(float (&score)[Tiles][4], float slope, int query, int key) {
   if (slope == 0) return;
@@ -80,7 +80,7 @@ flash_forward_kernel(ForwardArguments<T, Keys> a) {
   T* const v = k + 2 * Tile::elements(kKeyTile);
   const AttentionSizes& s = a.s;
   const int batch = block_index().z, head = block_index().y, group = head / (s.H / s.G);
-  // The longest tiles first: what is left over at the end is short.
+  // The longest tiles start first, so that only short ones are left at the end.
   const int first = (grid_size().x - 1 - block_index().x) * kQueries;
   const int length = s.length(batch);
   if (first >= length) return;
@@ -159,12 +159,12 @@ flash_forward_kernel(ForwardArguments<T, Keys> a) {
   store_rows<V>(a.out.of(s.first_row(batch) + first, head), row, queries, s.V, o, factor);
 }
 
-// The gradient of a score before its scale, and the probability: p = exp(score - lse), ds = p (dp - delta).
+// The probability of an unscaled score: p = exp(scale * score - lse). Scaled, its gradient is p (dp - delta).
 CUDA_DEVICE float probability(float score, float to_exponent, float lse_log2) {
   return exp2_fast(score * to_exponent - lse_log2);
 }
 
-// Queries of a tile, Q: as many as leave room in registers for their scores beside both sums.
+// Q, the queries of a tile: as many as leave room in registers for their scores beside the sums of dK and dV.
 template <int D>
 inline constexpr int kBackwardQueries = D > 128 ? 32 : 64;
 
@@ -235,7 +235,7 @@ flash_backward_keys_kernel(BackwardArguments<T, KeysOf> a) {
     copy_queries(i + 1);
     const T* const queries = q + i % 2 * Tile::elements(kQ);
     const T* const gradients = dout + i % 2 * ValueTile::elements(kQ);
-    // Where keys are widest no register is left to keep it in while the scores are formed.
+    // not_before(): with the widest keys no register is free to hold this address while scores are formed.
     const float* const lse = statistics + (D > 128 ? not_before(i) : i) % 2 * 2 * kQ;
     const float* const delta = lse + kQ;
     const int first = tile * kQ;

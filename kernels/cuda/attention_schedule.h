@@ -1,5 +1,5 @@
-// Which tiles of keys a tile of queries attends to, and which of them need a mask. Plain C++: proven on the
-// host for every query and key.
+// Which tiles of keys a tile of queries attends to, and which of them need a mask. Plain C++, so that tests
+// on the host check it for every query and key.
 #pragma once
 #include "kernels/cuda/types.h"
 
@@ -54,7 +54,7 @@ CUDA_HOST_DEVICE int first_query_tile(int first_key, int query_tile, bool causal
   return causal ? first_key / query_tile : 0;
 }
 
-// The same for a window or chunks: the first query behind all that see keys up to `last`, of `queries`.
+// The same for a window or chunks: one past the last of `queries` queries that sees a key up to `last_key`.
 CUDA_HOST_DEVICE int end_of_queries(int last_key, int queries, int window, int chunk) {
   const std::int64_t end = chunk > 0    ? (static_cast<std::int64_t>(last_key) / chunk + 1) * chunk
                            : window > 0 ? static_cast<std::int64_t>(last_key) + window
@@ -62,17 +62,17 @@ CUDA_HOST_DEVICE int end_of_queries(int last_key, int queries, int window, int c
   return end < queries ? static_cast<int>(end) : queries;
 }
 
-// Backward by keys in one kernel, whose parts of a query's gradient are added up by keys in descending order:
-// the last tile of keys, of `key_tiles`, that the tile of queries sees, which begins the sum.
+// For one backward kernel by keys, which adds up the parts of a query's gradient in descending order of keys:
+// the last of `key_tiles` tiles that the tile of queries sees; its part begins the sum.
 CUDA_HOST_DEVICE int last_key_tile(int query_tile_index, int query_tile, int key_tile, int key_tiles,
                                    bool causal) {
   const int seen = ((query_tile_index + 1) * query_tile - 1) / key_tile;
   return causal && seen < key_tiles ? seen : key_tiles - 1;
 }
 
-// Decode: splits [begin, end) of `tiles` tiles of keys over `splits` blocks, each a contiguous part; the
-// first have the tile that some have more. By one short division: a few instructions are much of such a
-// kernel.
+// Decode: divides `tiles` tiles of keys among `splits` blocks and returns the contiguous part of block
+// `split`. The first blocks get one tile more if tiles are left over. One short division, because a few
+// instructions matter in such a short kernel.
 struct Part {
   int begin, end;
 };

@@ -16,7 +16,7 @@ void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, con
 void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, const float* lse,
               const float* delta, AttentionShape s, const AttentionMask& mask);
 
-// products, shaped as lse: of each head's row of a and b.
+// products, shaped as lse: for each row of each head, the dot product of a and b.
 void row_products(const Context& context, float* products, ConstTensor a, ConstTensor b, AttentionShape s,
                   const AttentionMask& mask);
 

@@ -1,9 +1,9 @@
-// A run of cached keys or values in shared memory, in 16 bits (T: bf16 or f16, as the queries have it) or
-// e4m3, and a warp's products with it. Plain C++ besides the copies: the maps are proven on the host.
+// A run of cached keys or values in shared memory, in 16 bits (T: bf16 or f16, as the queries) or e4m3, and a
+// warp's products with it. Plain C++ except for the copies: tests on the host check the index maps.
 //
 // In e4m3 a fragment of B is four neighbouring bytes of a key, or the bytes of two neighbouring columns of
-// two values: no byte is moved between lanes. The head's elements are summed, and the output's columns come,
-// in another order than they lie in; the queries' fragments and column_of() have the same order.
+// two values, so no byte is moved between lanes. This changes the order in which a head's elements are summed
+// and in which the output's columns come. The queries' fragments and column_of() follow that order.
 #pragma once
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
@@ -17,7 +17,7 @@ struct CachedTile {
   static constexpr int kElements = SharedTile<D>::elements(kCacheRun);
   static constexpr int kVector = 8;  // elements of 16 bytes
   static constexpr int offset(int row, int column) { return SharedTile<D>::offset(row, column); }
-  // The output's column of column `column` (of 8) of its n'th accumulator.
+  // The output column that column `column` (of 8) of accumulator number n stands for.
   static constexpr int column_of(int n, int column) { return n * 8 + column; }
 };
 
@@ -48,9 +48,9 @@ CUDA_DEVICE void copy_cached_run(K* tile, const KeyRows<const K>& source, int fi
   }
 }
 
-// Four e4m3, two of them as T: the bytes 0 and 2, or 1 and 3. A byte's exponent and significand, moved to
-// where T has them, mean its value by a power of two less, subnormal numbers too: 2^-120 in bf16, 2^-8 in f16
-// (the biases are 7, and 127 or 15).
+// Widens two of four e4m3 bytes to T: bytes 0 and 2, or 1 and 3. Exponent and significand are moved to where
+// T has them. The result is the value times a power of two, for subnormal numbers too: 2^-120 in bf16, 2^-8
+// in f16 (e4m3's bias is 7, theirs are 127 and 15). A multiplication takes that power out.
 template <class T>
 inline constexpr int kWideningShift = std::is_same_v<T, f16> ? 7 : 4;  // to T's significand of 10 or 7 bits
 template <class T>
@@ -69,7 +69,7 @@ CUDA_DEVICE std::uint32_t widen_odd(std::uint32_t bytes) {
   return widen<T>(bytes, bytes >> (8 - kWideningShift<T>));
 }
 
-// All four as they lie.
+// Widens all four, in the order in which they lie.
 template <class T>
 CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std::uint32_t bytes) {
   const std::uint32_t even = widen_even<T>(bytes), odd = widen_odd<T>(bytes);
@@ -77,9 +77,9 @@ CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std
   second = even >> 16 | (odd & 0xffff0000u);
 }
 
-// The fragments of A of a row of queries: row lane / 4 of the tile where half is 0, 8 rows below where it is
-// 1; zeros where `from` is null. With e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements
-// 4c, 4c + 2, 4c + 1, 4c + 3.
+// Loads the A fragments of a row of queries: row lane / 4 of the tile where half is 0, the row 8 below where
+// it is 1; zeros where `from` is null. With e4m3 keys and c = lane % 4, A's columns 2c, 2c + 1, 2c + 8,
+// 2c + 9 of 16 are elements 4c, 4c + 2, 4c + 1, 4c + 3.
 template <int D, class K, class T>
 CUDA_DEVICE void load_query_fragments(std::uint32_t (&q)[D / 16][4], int half, const T* from, int columns) {
   const int c = lane_index() % 4;

@@ -12,8 +12,8 @@ void cross_entropy_forward_backward(const Context& context, Tensor logits_to_dlo
                                     const std::int32_t* targets, float scale, const float* loss_scale,
                                     std::int64_t R, std::int64_t V, std::int64_t words);
 
-// Where ranks divide the vocabulary: statistics (R, kLossStatistics) of a rank's part of the columns, and loss
-// and gradient of a part by those (ranks, R, kLossStatistics) of all.
+// Where ranks divide the vocabulary: a rank first forms the statistics (R, kLossStatistics) of its columns,
+// then loss and gradient of its columns from the statistics (ranks, R, kLossStatistics) of all ranks.
 inline constexpr std::int64_t kLossStatistics = 3;
 void cross_entropy_statistics(const Context& context, float* statistics, ConstTensor logits,
                               const std::int32_t* targets, std::int64_t R, std::int64_t V,

@@ -1,10 +1,10 @@
-// Kernels that begin while the one before them in the stream still works, where the GPU can do that (compute
-// capability 9.0; "programmatic dependent launch" in the CUDA programming guide): what a kernel does first,
-// and starting it, then costs no time of their own. Elsewhere they begin as others do.
+// Kernels that begin while the kernel before them in the stream still runs, where the GPU can do that
+// (compute capability 9.0; "programmatic dependent launch" in the CUDA programming guide). Starting such a
+// kernel, and its first instructions, then cost no extra time. On other GPUs it begins like any other.
 //
-// A kernel that is started early calls wait_for_kernel_before() in every thread, before it reads what kernels
-// before it write and before it writes anything. What it reads earlier, such as weights while generating, no
-// kernel right before it writes.
+// A kernel that is started early calls wait_for_kernel_before() in every thread, before it writes anything
+// and before it reads what earlier kernels write. Before that call it reads only what the kernel right before
+// it does not write, such as weights while generating.
 #pragma once
 #include "kernels/cuda/launch.h"
 

@@ -11,9 +11,9 @@ namespace kernels::cuda {
 void embedding_forward(const Context& context, Tensor out, const std::int32_t* tokens, ConstTensor weight,
                        ConstTensor position_weight, const std::int32_t* positions, EmbeddingShape s);
 
-// Adds to dweight, and to dposition_weight where it is there. A token's rows are summed in fp32, in their order
-// in the batch and by pieces of 64, and added once: two runs are bit-equal. Scratch memory holds three int32 for
-// each row, one for each word, and a row of fp32 for each 64.
+// Adds to dweight, and to dposition_weight where it is present. A token's rows are summed in fp32, in their
+// order in the batch and in pieces of 64, and added once: two runs are bit-equal. Scratch memory holds three
+// int32 for each row, one for each word, and a row of fp32 for each 64 rows.
 void embedding_backward(const Context& context, Tensor dweight, Tensor dposition_weight, ConstTensor dout,
                         const std::int32_t* tokens, EmbeddingShape s);
 

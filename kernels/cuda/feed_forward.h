@@ -9,8 +9,8 @@ namespace kernels::cuda {
 
 using kernels::cpu::RowWeights;
 
-// What is applied to the input, or to the gate of gate_up (R, 2F); `none` leaves rows that are weighed alone
-// (weigh_rows).
+// What is applied to the input, or to the gate of gate_up (R, 2F). `none` applies nothing: rows are only
+// multiplied by their weights (weigh_rows).
 enum class Activation { relu, squared_relu, silu, gelu, gelu_exact, none, clamped_silu };
 constexpr bool is_gated(Activation activation) {
   return activation == Activation::silu || activation == Activation::gelu ||

@@ -19,7 +19,7 @@ inline constexpr std::int64_t kGemvRows = 8;
 // groups for int4.
 bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 
-// The kernel right before one of these does not write the weights: they are read while it may still work
+// The kernel right before one of these must not write the weights: they are read while it may still run
 // (early_start.h).
 //
 // out (M, N) = inp (M, K) weight^T + bias (N) + addend (M, N); inp, bias and addend bf16, out bf16 or fp32
@@ -27,8 +27,8 @@ bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
 
-// What a product of few rows does beside itself, in bf16: its input's norm and what follows on its result,
-// each of which would be a launch of its own that moves next to nothing. Shapes are those of one row:
+// What a product of few rows does besides, in bf16: the norm of its input, and an operation on its result.
+// Each alone would be a launch that moves next to nothing. Shapes are those of one row:
 struct InputNorm {
   enum class Kind { none, rms, layer };
   Kind kind = Kind::none;
@@ -58,22 +58,22 @@ void gemv_with(const Context& context, Tensor out, ConstTensor inp, const Weight
                ConstTensor addend, std::int64_t N, std::int64_t K, const InputNorm& norm,
                const Ending& ending);
 
-// gemv() of more rows, by tensor cores: at most kNarrowRows rows, of bf16 kNarrowRowsOfBf16, K whole slices
-// of 64 columns, 32 of bf16 or 128 of int4. Each 32 rows of weights read all of the input, from L2: 32 rows
-// of it are as many bytes as those weights in bf16.
+// gemv() of more rows, by tensor cores: at most kNarrowRows rows (kNarrowRowsOfBf16 with weights in bf16),
+// and K whole slices of 64 columns, 32 in bf16 or 128 in int4. Each 32 rows of weights read the whole input
+// from L2: 32 rows of input are as many bytes as those weights in bf16.
 inline constexpr std::int64_t kNarrowRows = 64, kNarrowRowsOfBf16 = 32;
 bool gemv_tensor_cores_takes(WeightFormat format, std::int64_t M, std::int64_t K);
-// Beside the product, in bf16: an RMSNorm of its input (M, K), GELU (M, N) or a gate (M, N / 2). Whether
-// there are instructions and registers left for it. LayerNorm's statistics would take each block a pass over
-// all of the input before.
+// Whether instructions and registers are left for more than the product, in bf16: an RMSNorm of the input
+// (M, K), GELU (M, N) or a gate (M, N / 2). There is no LayerNorm: for its statistics each block would first
+// have to pass over the whole input.
 bool gemv_tensor_cores_has_gate(WeightFormat format, std::int64_t M);
 bool gemv_tensor_cores_has_norm(WeightFormat format, std::int64_t M);
 void gemv_tensor_cores(const Context& context, Tensor out, ConstTensor inp, const Weights& weights,
                        ConstTensor bias, ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K,
                        const InputNorm& norm = {}, const Ending& ending = {});
 
-// out (rows, K), of 16 bits or fp32, = the weights' rows from `first` on, their scales taken in: what a
-// product of more rows than gemv() takes reads. K as gemv_takes() has it.
+// out (rows, K), in 16 bits or fp32, = the weights' rows from `first` on, multiplied by their scales.
+// Products of more rows than gemv() takes read it. K as gemv_takes() requires.
 void dequantise(const Context& context, Tensor out, const Weights& weights, std::int64_t first,
                 std::int64_t rows, std::int64_t K);
 

@@ -27,7 +27,7 @@ class Gpu {
 
   Stream stream() const;
 
-  // Bytes of device memory: what is free now, of what the GPU has. What others use is not free.
+  // Bytes of device memory: free now, and in all. Memory that other processes use is not free.
   struct Memory {
     std::int64_t free, total;
   };
@@ -50,8 +50,8 @@ class Gpu {
   void copy_rows(std::byte* to, std::int64_t to_stride, const std::byte* from, std::int64_t from_stride,
                  std::int64_t width, std::int64_t rows);
 
-  // Streams beside the stream, from number 0, made when first used. `work` queues there what begins when all
-  // that was queued in the stream before is done.
+  // Further streams beside the main one, numbered from 0 and made when first used. `work` queues work in such
+  // a stream; it begins when all that was queued in the main stream before is done.
   void queue_aside(std::size_t aside, std::function<void(Stream)> work);
   void await_aside(std::size_t aside);  // the stream waits for all of that one
   bool aside_is_done(std::size_t aside) const;
@@ -62,8 +62,8 @@ class Gpu {
   void wait_for(std::size_t index);  // until all that was in the stream before that stamp is done
   double seconds_between(std::size_t from, std::size_t to) const;
 
-  // Between these the stream's work is noted instead of done; replay() does it. Only copies within the device
-  // and kernels may be captured. A new capture replaces the one before of the same number.
+  // Between these two calls the stream's work is recorded instead of done; replay() does it. Only copies
+  // within the device and kernels can be captured. A new capture replaces an earlier one of the same number.
   void begin_capture();
   void end_capture(std::size_t number);
   void replay(std::size_t number);

@@ -1,6 +1,6 @@
-// Products of experts on the GPU; shapes and meanings as kernels/grouped_matmul.h. Where rows of a group
-// begin is known on the device alone, so that nothing waits for the host. inp, dout and weight are of one
-// type, whose products are summed in fp32; dweight and dbias are of another.
+// Products of experts on the GPU; shapes and meanings as kernels/grouped_matmul.h. Only the device knows
+// where the rows of a group begin, so that nothing waits for the host. inp, dout and weight are of one type,
+// and their products are summed in fp32; dweight and dbias are of another type.
 #pragma once
 #include "kernels/cuda/launch.h"
 #include "kernels/grouped_matmul.h"

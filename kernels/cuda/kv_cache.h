@@ -1,4 +1,4 @@
-// A layer's KV cache: where the key and the value of a token lie, and in what.
+// A layer's KV cache: where a token's key and value lie, and in which type.
 //
 // Keys and values are (blocks, G, block_size, D) each; the tokens [i * block_size, (i + 1) * block_size) of
 // sequence b are in block block_table[b * blocks_per_sequence + i] (paged attention, Kwon et al. 2023, arXiv
@@ -9,7 +9,7 @@
 
 namespace kernels::cuda {
 
-// Tokens that follow each other in memory begin at multiples of it: blocks are of a multiple of it.
+// Tokens that follow each other in memory begin at a multiple of kCacheRun: block sizes are multiples of it.
 inline constexpr int kCacheRun = 16;
 
 struct KvCache {

@@ -1,11 +1,11 @@
-// What several blocks have, brought together by the last of them to end.
+// Lets the last of several blocks to finish combine the results of all.
 #pragma once
 #include "kernels/cuda/thread.h"
 
 namespace kernels::cuda {
 
-// For all threads of a block: whether it is the last of `blocks` to come here. Then what the others wrote
-// before is seen. ended: how many have come, zero before the first and after the last.
+// Called by all threads of a block: whether it is the last of `blocks` to come here; the last one then sees
+// what the others wrote. ended counts those that have come, from zero, and is zero again after the last.
 CUDA_DEVICE bool ends_last(std::uint32_t* ended, int blocks) {
 #ifdef __CUDA_ARCH__
   __threadfence();

@@ -6,8 +6,8 @@
 
 namespace kernels::cuda {
 
-// A head's elements: `split` of them in one place, the others in another. Eight that follow each other lie in
-// one of the two where `split` is a multiple of 8.
+// A head's elements: the first `split` in one place, the others in another. If `split` is a multiple of 8,
+// each aligned group of eight lies in one of the two.
 template <class T>
 struct SplitRow {
   T *first, *second;
@@ -98,9 +98,9 @@ BackwardArguments<T, SplitHeads> latent_backward_arguments(T* dq, T* dkv, const 
           latent_sizes(s)};
 }
 
-// Absorbed: a query is its product with the keys' up-projection, (B*T, H*L), and its rotated part in q; a
-// token's latent and rotary key are one row of the cache, the key of all heads, whose first L columns are
-// their value.
+// Absorbed form. A query has two parts: its product with the keys' up-projection, (B*T, H*L), and its rotated
+// part in q. A token's latent and rotary key are one row of the cache: this row is the key of all heads, and
+// its first L columns are their value.
 template <class T>
 SplitHeads<const T> absorbed_queries(const T* absorbed, const T* q, LatentShape s) {
   return {heads_of(absorbed, s.H, s.L), heads_of(q + s.N, s.H, s.query()), static_cast<int>(s.L)};

@@ -11,7 +11,7 @@
 
 namespace kernels::cuda {
 
-// The CUDA runtime's; opaque here, so that those who launch need none of its headers.
+// The CUDA runtime's stream; opaque here, so that code that starts kernels needs none of its headers.
 using Stream = struct CUstream_st*;
 
 struct Launch {
@@ -33,8 +33,8 @@ struct OutOfMemory : CudaError {
 // The alignment of arrays in scratch memory that lie behind one another: cudaMalloc's.
 inline constexpr std::int64_t kScratchAlignment = 256;
 
-// What kernels need beside their operands: a stream, and memory of the device for partial results, which one
-// operation at a time uses.
+// What kernels need beside their operands: a stream, and device memory for partial results. Only one
+// operation at a time uses that memory.
 struct Context {
   Stream stream = nullptr;
   std::byte* scratch = nullptr;
@@ -49,7 +49,7 @@ struct Context {
     return reinterpret_cast<T*>(scratch);
   }
 
-  // What is left of the scratch memory behind its first bytes.
+  // The same context without the first `bytes` of its scratch memory, rounded up to the alignment.
   Context behind(std::int64_t bytes) const {
     const std::int64_t used = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
     return {stream, scratch + used, scratch_bytes - used};
@@ -116,7 +116,7 @@ inline int threads_for(std::int64_t items, int most) {
   return static_cast<int>(threads < most ? (threads > 0 ? threads : kWarp) : most);
 }
 
-// Calls body(T{}) with the C++ type of `type`, which is none of the 8-bit formats.
+// Calls body(T{}) with the C++ type of `type`. Throws CudaError for the 8-bit formats.
 template <class Body>
 void with_type(Type type, const Body& body) {
   switch (type) {
@@ -131,7 +131,7 @@ void with_type(Type type, const Body& body) {
   }
 }
 
-// The same of the types that tensor cores take with fp32 sums and no scale.
+// The same for bf16 and f16, which tensor cores take with fp32 sums and no scale; else throws CudaError.
 template <class Body>
 void with_16_bit_type(Type type, const Body& body) {
   if (type == Type::bf16) return body(bf16{});
@@ -139,7 +139,7 @@ void with_16_bit_type(Type type, const Body& body) {
   throw CudaError("a tensor that is not in 16 bits was given for one that is");
 }
 
-// The same of the 8-bit formats.
+// The same for the 8-bit formats; throws CudaError for all others.
 template <class Body>
 void with_fp8_type(Type type, const Body& body) {
   if (type == Type::e4m3) return body(e4m3{});

@@ -7,8 +7,8 @@
 
 namespace kernels::cuda {
 
-// What is added to a norm's input before it: sum (R, C) = inp + other (R, C) + bias (C), rounded once, is
-// written and normalised, so that both have the bits that add() (elementwise.h) and the norm leave. Without
+// An addition before a norm: sum (R, C) = inp + other (R, C) + bias (C) is rounded once, written, and
+// normalised. sum and out have the bits that add() (elementwise.h) and then the norm would give. Without
 // `other` nothing is added; the bias may be absent. sum may be inp or other.
 struct AddedToInput {
   ConstTensor other, bias;

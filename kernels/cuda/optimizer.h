@@ -83,8 +83,8 @@ void sums_of_squares(const Context& context, double* sums, ConstTensor values, s
 // The sum of `count` numbers, in an order that depends on count alone.
 void add_up(const Context& context, double* sum, const double* parts, std::int64_t count);
 
-// *found = 1 where any gradient is no finite number. Gradients keep the loss's scale: in 16 bits they would
-// lose their smallest by it. The norm and the update divide by it instead.
+// *found = 1 where any gradient is infinite or NaN. Gradients keep the loss's scale: dividing them in 16 bits
+// would lose the smallest ones. The norm and the update divide by it instead.
 void find_overflow(const Context& context, float* found, std::span<const GradientTensor> gradients);
 
 // norm and clip_scale from sum_of_squares, with the loss's scale taken out: clip_scale is what the update

@@ -8,7 +8,7 @@
 
 namespace kernels::cuda {
 
-// What more is done to a product before it is stored, each of which saves a pass over memory, of out's type:
+// What is done to a product before it is stored. Each saves a pass over memory; its tensors have out's type:
 //   gelu           pre_activation (M, N) = scale * a b + bias, out = gelu(pre_activation) of its fp32
 //                  values (gelu.h; in 16 bits, for which the library's tanh is meant); bias may be absent
 //   gelu_gradient  out = scale * a b times GELU's slope at pre_activation (M, N)
@@ -41,8 +41,8 @@ class Products {
   // Workspace for the algorithms that split K; NVIDIA recommends 32 MiB on Hopper.
   static constexpr std::int64_t kWorkspaceBytes = 32 << 20;
 
-  // Deterministic: the library's first choice for a shape instead of the fastest of several as timed here,
-  // which may be another one in the next process. Throws CudaError where cuBLASLt does not start.
+  // Deterministic: takes the library's first choice for a shape. Otherwise takes the fastest of several as
+  // timed here, which may be another one in the next process. Throws CudaError where cuBLASLt does not start.
   explicit Products(bool deterministic);
   ~Products();
   Products(const Products&) = delete;
@@ -51,12 +51,12 @@ class Products {
   // Scratch memory may be used to keep `out` while algorithms for a new shape are timed.
   void run(const Context& context, const Product& product);
 
-  // `fused` has an epilogue. Where the library has it, and where it takes less time than `plain` and then
-  // `rest`, as found once for its shape, runs it and returns true; else does nothing. For finding out, all
-  // three run: what they write must not depend on how often, an addend that is also `out` apart. `rest` is
-  // given scratch memory of its own. Deterministic: wherever the library has it, but for Epilogue::gelu,
-  // whose results are other bits than those of GELU by itself, which a plan may compute again from what it
-  // kept.
+  // `fused` has an epilogue. Runs it and returns true where the library offers it and it takes less time than
+  // `plain` followed by `rest`, as timed once for its shape; else does nothing and returns false. Timing runs
+  // all three, `rest` with scratch memory of its own: their results must not depend on how often they run,
+  // except for an addend that is also `out`. If deterministic, runs it wherever the library offers it, except
+  // for Epilogue::gelu: its results differ in their bits from those of GELU alone, by which a plan may
+  // compute them again from what it kept.
   bool run_if_faster(const Context& context, const Product& fused, const Product& plain,
                      const std::function<void(const Context&)>& rest);
 

@@ -1,4 +1,4 @@
-// What products in fp8 read: tensors rounded to 8 bits with a scale of their own, and their transposes, since
+// Operands of products in fp8: tensors rounded to 8 bits, each with its own scale, and their transposes.
 // Hopper's tensor cores take 8-bit operands only with the summed dimension contiguous.
 #pragma once
 #include "kernels/cuda/launch.h"

@@ -6,7 +6,7 @@
 
 namespace kernels::cuda {
 
-// Experts whose scores a block of warps keeps in shared memory.
+// Experts whose scores a block of warps keeps in shared memory; for more, route_forward() throws CudaError.
 inline constexpr std::int64_t kMostRoutedExperts = 1024;
 
 // weights, indices (R, K), best first; logits (R, E); bias (E) may be absent. E <= kMostRoutedExperts.

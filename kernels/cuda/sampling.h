@@ -7,8 +7,8 @@
 
 namespace kernels::cuda {
 
-// tokens (B) from the first V of fp32 logits (B, columns), V below 2^18. `step` lies in device memory, so
-// that captured work can be replayed for others; the settings are captured with the work.
+// tokens (B) from the first V of fp32 logits (B, columns); throws CudaError unless V < 2^18. `step` lies in
+// device memory, so that captured work can be replayed for other steps; the settings are captured with it.
 void sample(const Context& context, std::int32_t* tokens, const float* logits,
             const SamplingSettings& settings, const std::int64_t* step, std::int64_t B, std::int64_t columns,
             std::int64_t V);
@@ -16,9 +16,9 @@ void sample(const Context& context, std::int32_t* tokens, const float* logits,
 // How many steps' tokens are kept for the host to read.
 inline constexpr std::int64_t kTokenTurns = 2;
 
-// From one step of decoding to the next: tokens (B) become `next` (B), positions (B) and the step of sampling
-// count on by one. `kept` (kTokenTurns, B), in memory that the host reads, gets `next` in the row of the step
-// that chose it, modulo kTokenTurns.
+// From one step of decoding to the next: tokens (B) become `next` (B); positions (B) and the sampling step go
+// up by one. `kept` (kTokenTurns, B), in memory that the host reads, gets `next` in row (sampling step that
+// chose it) modulo kTokenTurns.
 struct TokenLoop {
   std::int32_t *tokens, *positions;
   const std::int32_t* next;

@@ -1,5 +1,5 @@
 // A tile of 16-bit rows (bf16 or f16) in shared memory, and how matrix instructions take fragments from it.
-// Plain C++ besides the copies: the maps are proven on the host.
+// Plain C++ except for the copies, so that tests on the host check the index maps.
 #pragma once
 #include "kernels/cuda/thread.h"
 
@@ -19,8 +19,8 @@ struct SharedTile {
   static constexpr int elements(int rows) { return rows * kStride; }
 };
 
-// Where a lane points ldmatrix to, relative to the tile's (row, column): four 8x8 matrices a lane's eighth
-// each.
+// The address that a lane gives ldmatrix, relative to the tile's (row, column). Each eight lanes address the
+// rows of one of four 8x8 matrices.
 struct Place {
   int row, column;
 };
@@ -34,7 +34,7 @@ constexpr Place place_by_columns(int lane) {
   return {lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8};
 }
 
-// What an accumulator's element i of a lane stands for in its 16x8 tile.
+// Where element i of a lane's accumulator lies in its 16x8 tile.
 constexpr Place accumulator_place(int lane, int i) {
   return {lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2};
 }

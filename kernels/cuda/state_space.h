@@ -33,7 +33,7 @@ void gated_norm_backward(const Context& context, Tensor dinp, WritableColumns dg
                          ConstTensor dout, ConstTensor inp, ConstColumns gate, ConstTensor weight,
                          const float* rstd, GatedNormShape s);
 
-// Whether the threads of a block hold a head's state, and its shared memory what a chunk adds up.
+// Whether a block's threads can hold a head's state, and its shared memory the sums of a chunk.
 bool scan_takes(SelectiveScanShape s);
 
 // heads (3 H): the time steps' biases, the decays' logarithms, the skips; dt: the columns of the time steps.
@@ -42,7 +42,7 @@ void selective_scan_forward(const Context& context, Tensor out, float* state, Co
                             ConstColumns dt, ConstTensor heads, const std::int32_t* first_positions,
                             SelectiveScanShape s);
 // dxbc and ddt are written, dheads (3 H) is added to. states: (B, chunks, H, N, P) floats, overwritten.
-// Scratch: two doubles and a float for each head of a token, three floats for each of a sequence.
+// Scratch: two doubles and a float per head and token, three floats per head and sequence.
 void selective_scan_backward(const Context& context, Tensor dxbc, WritableColumns ddt, Tensor dheads,
                              float* states, ConstTensor dout, ConstTensor xbc, ConstColumns dt,
                              ConstTensor heads, SelectiveScanShape s);

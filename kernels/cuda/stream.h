@@ -1,5 +1,5 @@
-// What choosing between kernels asks of a stream: how long work takes in it, what it left, and whether it may
-// be asked now.
+// What choosing between kernels needs of a stream: how long work takes, what it wrote, and whether it can be
+// timed now.
 #pragma once
 #include <cstddef>
 #include <functional>

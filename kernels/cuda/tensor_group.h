@@ -1,4 +1,4 @@
-// Several tensors that one kernel goes through: small ones take longer to start kernels for than to read.
+// Several tensors for one kernel: for small tensors, starting a kernel takes longer than reading them.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace kernels::cuda {
 
-// As a kernel's parameter. Each tensor has blocks of the grid of its own, one tensor's behind another's.
+// A kernel's parameter. Each tensor has its own blocks of the grid, in the order of the tensors.
 template <class T>
 struct TensorGroup {
   static constexpr std::size_t kMost = 16;

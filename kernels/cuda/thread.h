@@ -1,11 +1,11 @@
-// What a kernel's code may do, in two implementations with the same names: instructions of the GPU
-// (thread_device.h), and a block of threads emulated on the CPU (thread_emulated.h), by which the very same
-// kernel sources are tested where there is no GPU. Kernels are written in this vocabulary alone:
+// The names that a kernel's code may use. They have two implementations: instructions of the GPU
+// (thread_device.h), and a block of threads emulated on the CPU (thread_emulated.h), so that the same kernel
+// sources are tested without a GPU. Kernels use these names alone:
 //
-//   CUDA_KERNEL(threads) name(...)    a kernel of at most that many threads a block;
+//   CUDA_KERNEL(threads) name(...)    a kernel of at most that many threads a block
 //   CUDA_KERNEL_RESIDENT(threads, n)  of which n blocks at a time have room for their registers
 //   CUDA_DEVICE                       a function of one thread
-//   CUDA_GRID_CONSTANT                a kernel's parameter that is read where it lies, not copied by each thread
+//   CUDA_GRID_CONSTANT                a kernel's parameter, read in place: threads make no copies of it
 //   thread_index() block_index() block_size() grid_size()
 //   sync_block()                      barrier of the block; shared memory written before is seen after
 //   any_in_block()                    barrier; whether any thread came with true

@@ -88,8 +88,8 @@ CUDA_DEVICE void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// Four 8x8 matrices of 16-bit elements: lane l names row l % 8 of matrix l / 8; to[i] holds elements
-// (lane / 4, 2 (lane % 4)) and the one right of it of matrix i. Transposed: of its transpose.
+// Loads four 8x8 matrices of 16-bit elements. Lane l gives the address of row l % 8 of matrix l / 8. to[i]
+// gets elements (lane / 4, 2 (lane % 4)) and the one right of it of matrix i; transposed: of its transpose.
 CUDA_DEVICE void load_matrices(std::uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -1,8 +1,8 @@
 // The CPU's side of thread.h: each thread of a block is a fiber, run in turn on the calling thread until it
-// waits for others. What a GPU leaves undefined is made visible instead of being done silently right:
-// shared memory begins as NaN, asynchronous copies arrive no sooner than they are waited for, and blocks can
-// be run with their threads in several orders, which give the same result exactly when no barrier is missing
-// between threads that share memory. Where a copy is to arrive is NaN from the moment it begins.
+// waits for others. Behaviour that a GPU leaves undefined is made visible here. Shared memory begins as NaN.
+// The destination of an asynchronous copy is NaN from the copy's start until a thread waits for it. Blocks
+// can run their threads in several orders; all give the same result exactly when no barrier is missing
+// between threads that share memory.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -30,7 +30,7 @@ enum class Order { ascending, descending, shuffled };
 void set_order(Order order);
 
 // Calls body as every thread of every block. Throws std::logic_error where threads wait for each other for
-// ever, which is what a barrier does that not all of them reach.
+// ever, as at a barrier that some of them never reach.
 void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function<void()>& body);
 
 // Does the work, or notes it while a capture is under way (gpu.h): kernels, products, zeroing.
@@ -72,8 +72,8 @@ void add_product(std::function<void()> product);
 void commit_products();
 void wait_for_products(int pending);
 
-// Hands `bytes` of each lane's own to all lanes of its warp; returns them by lane, valid until the warp's
-// next exchange but one.
+// Hands the `bytes` that each lane has at `own` to all lanes of its warp. Returns them by lane,
+// kExchangeBytes apart; they stay valid until the warp's second exchange after this one.
 const std::byte* exchange(const void* own, std::size_t bytes);
 inline constexpr std::size_t kExchangeBytes = 64;
 
@@ -124,8 +124,8 @@ CUDA_DEVICE T* shared_memory() {
   return reinterpret_cast<T*>(emulation::current().shared);
 }
 
-// x, of which nothing is computed before this place: what is needed late, or in each round of a loop, is not
-// kept in registers until then.
+// Returns x, but the compiler cannot compute anything from the result before this point. Values needed late,
+// or in each round of a loop, are then not kept in registers until their use.
 CUDA_DEVICE int not_before(int x) {
   return x;
 }

@@ -162,8 +162,8 @@ struct e5m2 {
   std::uint8_t bits;
 };
 
-// Not by way of fp32's own subnormal numbers, which threads may treat as zero.
-// An e4m3 divided by 2^8: their biases differ by as much, subnormal numbers included.
+// Widening avoids fp32's own subnormal numbers, which threads may treat as zero.
+// as_f16() gives an e4m3 divided by 2^8: the two biases differ by 8, which holds for subnormal numbers too.
 CUDA_HOST_DEVICE f16 as_f16(e4m3 x) {
   const std::uint32_t sign = (x.bits & 0x80u) << 8, magnitude = x.bits & 0x7fu;
   return {static_cast<std::uint16_t>(sign | (magnitude == 0x7fu ? 0x7e00u : magnitude << 7))};
@@ -172,7 +172,7 @@ CUDA_HOST_DEVICE float to_float(e4m3 x) {
 #ifdef __CUDA_ARCH__
   return to_float(as_f16(x)) * 0x1p8f;  // a conversion of the GPU's own, and fewest registers
 #else
-  // Signed, and chosen among at the end: so a compiler makes vectors of it.
+  // Signed, and with one choice at the end, so that the compiler can vectorise it.
   const std::uint32_t sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
   constexpr std::uint32_t kRebias = (127 - 7) << 23;
   const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-9f;
@@ -184,8 +184,8 @@ CUDA_HOST_DEVICE float to_float(e5m2 x) {
   return to_float(f16{static_cast<std::uint16_t>(x.bits << 8)});
 }
 
-// What is left of x's magnitude with so many bits of significand behind the first, in a format whose smallest
-// normal number is 2^(1 - Bias): to nearest, ties to even. Requires that it is within the format.
+// Rounds an fp32 magnitude (its bits) within the range of a format with `Significand` stored significand
+// bits, whose smallest normal number is 2^(1 - Bias): to nearest, ties to even.
 template <int Significand, int Bias>
 CUDA_HOST_DEVICE std::uint8_t round_to_8_bits(std::uint32_t magnitude) {
   constexpr int kDropped = 23 - Significand;

@@ -1,4 +1,4 @@
-// How optimizers move a tensor's elements, whatever their rule: masters, rounding to 16 bits, skipped steps.
+// How optimizers of any rule update a tensor's elements: master copies, rounding to 16 bits, skipped steps.
 #pragma once
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/random.h"
@@ -16,8 +16,8 @@ inline constexpr int kDroppedBits<bf16> = 16;
 template <>
 inline constexpr int kDroppedBits<f16> = 13;
 
-// Adding random bits below those that the type keeps carries into them with the probability of the remainder.
-// (fp16's subnormal numbers, below 6e-5, keep fewer: they are rounded to nearest.)
+// Stochastic rounding: random bits added below the kept ones carry with the remainder's probability.
+// (fp16's subnormal numbers, below 6e-5, keep fewer bits: they are rounded to nearest.)
 template <class P>
 CUDA_DEVICE P rounded(float x, bool stochastic, std::uint64_t key) {
   constexpr std::uint32_t kDropped = (1u << kDroppedBits<P>)-1;
@@ -26,13 +26,13 @@ CUDA_DEVICE P rounded(float x, bool stochastic, std::uint64_t key) {
   return from_float<P>(float_of((bits + (static_cast<std::uint32_t>(mix(key)) & kDropped)) & ~kDropped));
 }
 
-// What an element's number is added to for the key of its rounding.
+// A tensor's key for a step; with an element's index added, it is the key of that element's rounding.
 CUDA_DEVICE std::uint64_t rounding_key(std::uint32_t step, std::uint64_t stream) {
   return mix(mix(step) ^ stream);
 }
 
-// A tensor that an optimizer moves: with a master copy (fp32) that is moved, and the parameter is its rounded
-// value; a 16-bit parameter without one is rounded stochastically.
+// A tensor that an optimizer updates. If it has a master copy (fp32), that is updated and the parameter is
+// its rounded value. A 16-bit parameter without one is rounded stochastically.
 template <class P>
 struct Moved {
   P* parameter;
@@ -63,7 +63,7 @@ struct Moments {
   float* of[N > 0 ? N : 1];
 };
 
-// The elements that a thread moves: from `first` on, Width side by side, by strides of all blocks.
+// The elements that a thread updates: Width neighbours from `first` on, then again every `stride` elements.
 template <int Width>
 struct OwnElements {
   std::int64_t first, stride;
@@ -78,7 +78,7 @@ CUDA_DEVICE OwnElements<Width> own_elements() {
   return own_elements<Width>(block_index().x, grid_size().x);
 }
 
-// rule(value, gradient, moments) for each of the thread's own elements, by references.
+// Calls rule(value, gradient, moments) for each of the thread's own elements; it may change its arguments.
 template <int Width, int N, class P, class G, class Rule>
 CUDA_DEVICE void move_elements(const Moved<P>& moved, const G* gradient, const Moments<N>& moments,
                                std::int64_t count, const OwnElements<Width>& own, const Rule& rule) {
@@ -114,8 +114,8 @@ inline int update_blocks(std::int64_t count) {
   return blocks_for(count / update_width(count), kUpdateThreads);
 }
 
-// Calls body.operator()<P, G, Width>(launch) with the types of a parameter and of what it is moved by, and
-// with the launch of a kernel that moves Width of `count` elements at a time.
+// Calls body.operator()<P, G, Width>(launch): P is the parameter's type, G the type of its gradient or
+// update, and launch starts a kernel that updates `count` elements, Width at a time.
 template <class Body>
 void with_update_types(Type parameter, Type gradient, std::int64_t count, const Body& body) {
   with_type(parameter, [&]<class P>(P) {

@@ -1,6 +1,6 @@
-// Flash attention with what sm_90a (H100, H200) has: products of whole warpgroups (wgmma), tiles brought by
-// the copy engine (TMA) while other threads multiply. Beside attention_flash, which any GPU from sm_80 on
-// runs.
+// Flash attention for sm_90a (H100, H200): whole warpgroups multiply (wgmma) while the copy
+// engine (TMA) loads the next tiles for them. attention_flash is the version for any GPU from
+// sm_80 on.
 #pragma once
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.h"
@@ -11,11 +11,12 @@ namespace kernels::cuda {
 // of compute capability 9.0.
 bool hopper_takes(Type type, AttentionShape s, const AttentionMask& mask);
 
-// As attention_flash_forward(). qkv begins at a multiple of 16 bytes.
+// As attention_flash_forward(). qkv begins at a multiple of 16 bytes. Throws CudaError unless hopper_takes().
 void attention_hopper_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
                               AttentionShape s, const AttentionMask& mask = {});
 
-// As attention_flash_backward(); scratch of attention_hopper_backward_scratch() bytes, which begins as its.
+// As attention_flash_backward(). Needs attention_hopper_backward_scratch(s) bytes of scratch memory, which
+// begin with the same row products of dout and out. Throws CudaError unless hopper_takes().
 void attention_hopper_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
                                ConstTensor out, const float* lse, AttentionShape s,
                                const AttentionMask& mask = {});

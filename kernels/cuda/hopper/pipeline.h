@@ -1,8 +1,8 @@
-// What sm_90 has to move tiles without the threads that use them: copies of boxes of a tensor by one
-// instruction (TMA), barriers in shared memory that count their bytes (mbarrier), barriers of some of a
-// block's threads, and registers handed from the threads that copy to those that multiply. Emulated as
-// thread.h's functions are: a box arrives when it is waited for, and from the moment its copy begins until
-// then its place holds NaN.
+// What sm_90 offers to load tiles without the threads that use them: one instruction copies a box of a tensor
+// (TMA), barriers in shared memory count the bytes that arrive (mbarrier), other barriers join only some of a
+// block's threads, and threads that copy hand registers to those that multiply. Emulated like thread.h's
+// functions: a box arrives when it is waited for, and its destination is NaN from the copy's start until
+// then.
 #pragma once
 #include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/hopper/warpgroup.h"
@@ -12,7 +12,7 @@ namespace kernels::cuda {
 
 using PhaseBarrier = std::uint64_t;  // in shared memory; its phases are numbered from 0
 
-// Shared memory from its first multiple of a tile's alignment on.
+// The block's shared memory, from the first multiple of a swizzled tile's alignment on.
 template <class T>
 CUDA_DEVICE T* aligned_shared_memory() {
   std::byte* const memory = shared_memory<std::byte>();
@@ -26,7 +26,7 @@ CUDA_DEVICE T* aligned_shared_memory() {
 
 #ifdef __CUDACC__
 
-// By one thread; a barrier of the block must follow before others use it.
+// Called by one thread; sync_block() must follow before other threads use the barrier.
 CUDA_DEVICE void init_barrier(PhaseBarrier* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                : "memory");
@@ -107,20 +107,20 @@ CUDA_DEVICE void init_barrier(PhaseBarrier* barrier, int arrivals) {
   emulation::init_barrier(barrier, arrivals);
 }
 CUDA_DEVICE void publish_barriers() {}
-// This thread's arrival; what it has written to shared memory is seen by those who wait for the phase.
+// Counts this thread's arrival. Threads that wait for the phase see what this one wrote to shared memory.
 CUDA_DEVICE void arrive(PhaseBarrier* barrier) {
   emulation::arrive(barrier, 0);
 }
 CUDA_DEVICE void arrive_and_expect(PhaseBarrier* barrier, int bytes) {
   emulation::arrive(barrier, bytes);
 }
-// Until phase number `phase`, or one of the same parity, has ended.
+// Waits until phase number `phase`, or another of the same parity, has ended.
 CUDA_DEVICE void wait_for_phase(PhaseBarrier* barrier, int phase) {
   emulation::wait_for_phase(barrier, phase & 1);
 }
 
-// Begins to copy the map's box from these coordinates on into a swizzled tile; what lies outside of the
-// tensor becomes zeros. Its bytes arrive at the barrier.
+// Begins to copy the map's box at these coordinates into a swizzled tile; elements outside of the tensor
+// become zeros. The barrier counts the bytes as they arrive.
 template <class T>
 CUDA_DEVICE void load_box(T* tile, const TensorMap& map, int column, int head, int token, int sequence,
                           PhaseBarrier* barrier) {
@@ -133,7 +133,7 @@ CUDA_DEVICE void load_box(T* tile, const TensorMap& map, int column, int head, i
   });
 }
 
-// Barriers by number, 1 to 15, of `threads` threads: those that come to wait and those that only arrive.
+// Barriers by number, 1 to 15. `threads` counts both the threads that wait and those that only arrive.
 CUDA_DEVICE void sync_threads(int number, int threads) {
   emulation::sync_threads(number, threads);
 }
@@ -141,13 +141,13 @@ CUDA_DEVICE void arrive_threads(int number, int threads) {
   emulation::arrive_threads(number, threads);
 }
 
-// By all threads of a warpgroup: it goes on with fewer registers a thread, or waits for more.
+// Called by all threads of a warpgroup: it goes on with fewer registers a thread, or waits for more.
 template <int Registers>
 CUDA_DEVICE void keep_registers() {}
 template <int Registers>
 CUDA_DEVICE void take_registers() {}
 
-// The next number, counted by all blocks.
+// Returns *next and adds one to it, atomically for all blocks.
 CUDA_DEVICE int take_number(int* next) {
   return (*next)++;
 }
@@ -155,7 +155,7 @@ CUDA_DEVICE int take_number(int* next) {
 CUDA_DEVICE void wait_for_count(const int* count, int value) {
   if (*count != value) throw std::logic_error("a block waits for one that comes later");
 }
-// What this thread has published to the device is seen by those who waited for the count.
+// Sets the count. Threads that wait for it then see what this thread wrote to device memory before.
 CUDA_DEVICE void publish_count(int* count, int value) {
   *count = value;
 }
@@ -165,7 +165,7 @@ CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
 
 #endif
 
-// For a tile's rows, whose elements have 16 bits.
+// Bytes of `rows` rows of D elements of 16 bits.
 template <int D>
 constexpr int tile_bytes(int rows) {
   return rows * D * static_cast<int>(size_of(Type::bf16));

@@ -1,7 +1,7 @@
-// Matrix products by a warpgroup (four warps) of sm_90a: wgmma, whose B, and A where it is not in registers,
-// lie in shared memory in tiles swizzled by 128 bytes. Products are begun and go on by themselves; until they
-// have been waited for, nobody may touch the sums, the registers of A, or the tiles. Emulated as thread.h's
-// functions are: there a product is carried out when it is waited for.
+// Matrix products by a warpgroup (four warps) of sm_90a: wgmma. B lies in shared memory, in tiles swizzled by
+// 128 bytes; so does A where it is not in registers. Products run asynchronously: until they have been waited
+// for, no thread may touch the sums, the registers of A, or the tiles. Emulated like the functions of
+// thread.h: a product is carried out when it is waited for.
 #pragma once
 #include <cstring>
 
@@ -29,9 +29,9 @@ using WarpgroupSums = float[Columns / 8][4];
 
 #ifdef __CUDACC__
 
-// Where a tile begins, from row to row of eight rows 1024 bytes, 128-byte swizzle (PTX ISA, "matrix
-// descriptor"). `next`: bytes to the tile with the next 64 columns, where the product's N runs along the
-// columns of several tiles ("leading dimension byte offset"; not used elsewhere).
+// The matrix descriptor of a tile (PTX ISA, "matrix descriptor"): its address, 1024 bytes from eight rows to
+// the next eight, 128-byte swizzle. `next` is the bytes to the tile with the next 64 columns ("leading
+// dimension byte offset"), used only where the product's N runs along the columns of several tiles.
 template <class T>
 CUDA_DEVICE std::uint64_t describe(const T* tile, int next = 16) {
   constexpr std::uint64_t kStride = 1024 >> 4, kSwizzle128 = 1;
@@ -53,8 +53,8 @@ CUDA_DEVICE std::uint64_t describe(const T* tile, int next = 16) {
   "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 // clang-format on
 
-// The instruction for elements of T, whose text differs by their type's name alone: `product` is a macro that
-// makes a statement with it.
+// Makes a statement with the instruction for elements of T. `product` is a macro that is given the types in
+// the instruction's name, the only part that differs.
 #define IN_TYPE(T, product)             \
   if constexpr (std::is_same_v<T, f16>) \
     product(".f32.f16.f16 ");           \
@@ -125,14 +125,14 @@ CUDA_DEVICE void multiply_described_transposed(float (&d)[8][4], std::uint64_t a
 #undef REGISTERS_64
 #undef REGISTERS_128
 
-// Before the first product after registers that it reads or adds to have been written.
+// To be called after registers that products read or add to were written, before the first such product.
 CUDA_DEVICE void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 CUDA_DEVICE void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Nothing that uses the sums is moved to before this.
+// Keeps the compiler from moving any use of the sums to before this point.
 template <int N>
 CUDA_DEVICE void hold(float (&d)[N][4]) {
 #pragma unroll
@@ -140,13 +140,13 @@ CUDA_DEVICE void hold(float (&d)[N][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(d[n][i])::"memory");
 }
-// Until at most Pending of the committed groups go on; the sums are those of the groups that have ended.
+// Waits until at most Pending of the committed groups still run; `sums` are those of the groups that ended.
 template <int Pending, class... Sums>
 CUDA_DEVICE void wait_for_products(Sums&... sums) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
   (hold(sums), ...);
 }
-// What this thread has written to shared memory is seen by the products of all, after a barrier.
+// Makes this thread's writes to shared memory visible to the products of all threads, after a barrier.
 CUDA_DEVICE void publish_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
