@@ -52,7 +52,7 @@ struct ErrorsOf {
 struct SeriesErrors {
   ErrorsOf steps, tokens;
   ErrorsOf operations;
-  // Of repeated runs, with r = measured / predicted time: |r / (r of the run before) - 1|. No
+  // |r / (r of the run before) - 1| of each repeated run, with r = measured / predicted time. No
   // prediction can be expected to be closer to a run than a repetition of the run is.
   std::vector<double> repeats;
   // Runs of several ranks: the predicted share of the step minus the measured share.

@@ -188,8 +188,8 @@ class PlanBuilder {
   // Indices into Plan::groups, -1 where a group would be of one rank.
   struct Groups {
     std::int32_t tensor = -1, key_value = -1, context = -1, data = -1, pipeline = -1, tied_embedding = -1;
-    // Of the data-parallel ranks: those that states are divided over, and those that hold the same shard
-    // (hybrid sharding).
+    // The data-parallel ranks that states are divided over, and those that hold the same shard (hybrid
+    // sharding).
     std::int32_t shard = -1, replica = -1;
     std::int32_t directions = -1;  // the two stages that hold the same pieces (DualPipe)
     std::int32_t expert = -1, expert_data = -1;
