@@ -1,11 +1,11 @@
-// What a process may be started with that would break it later.
+// Repairs conditions at the start of a process that would break it later.
 #pragma once
 
 namespace app {
 
-// Standard streams that are closed are opened, so that no file is given their number: stdin is empty then,
-// what goes to stdout still fails, and messages to stderr go nowhere. A file that reaches the limit of its
-// size (RLIMIT_FSIZE) is an error of that write, not a signal that ends the process.
+// Opens standard streams that are closed, so that no file gets their number: stdin is then empty, writes to
+// stdout still fail, and messages to stderr go nowhere. When a file reaches the size limit (RLIMIT_FSIZE),
+// the write fails; no signal ends the process.
 void settle_process();
 
 }  // namespace app

@@ -1,5 +1,5 @@
-// The units that bytes are written in wherever a person reads them: powers of 1024, as memory is made, or of
-// 1000, as datasheets of links and disks count. Files always say theirs in their fields' names.
+// The units in which bytes are written wherever a person reads them: powers of 1024, as memory is made, or
+// powers of 1000, as datasheets of links and disks count. Files always name the unit in their fields' names.
 #pragma once
 #include <array>
 #include <string_view>
@@ -9,7 +9,7 @@
 namespace sim {
 
 enum class ByteUnits { binary, decimal };
-// By the unit that is seen most.
+// Each choice is named by its most frequent unit.
 template <>
 inline constexpr std::array<std::string_view, 2> kOtherWords<ByteUnits>{"GiB", "GB"};
 // "GiB = 2^30 bytes", written for a screen.

@@ -13,11 +13,11 @@ struct CsvTable {
   std::vector<std::vector<std::string>> rows;  // each as long as the header
 
   std::optional<std::size_t> column(std::string_view name) const;
-  // Empty where the table has no such column.
+  // The text of one cell; empty where the table has no such column.
   std::string_view cell(std::size_t row, std::string_view column_name) const;
 };
 
-// Throws PresetError of one sentence that names the file and the line.
+// Throws PresetError, whose message is one sentence that names the file and the line.
 CsvTable csv_from_text(std::string_view text, const std::string& file);
 std::string to_text(const CsvTable& table);
 

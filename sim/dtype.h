@@ -31,7 +31,7 @@ constexpr std::int64_t bits(DType t) {
   return 0;
 }
 
-// Also by the names of PyTorch and Hugging Face, as "bfloat16".
+// Also accepts the names of PyTorch and Hugging Face, such as "bfloat16".
 template <>
 std::optional<DType> from_name<DType>(std::string_view word);
 

@@ -1,4 +1,4 @@
-// All enumerators of an enumeration, and arrays with something of each.
+// All enumerators of an enumeration, and arrays with one element for each of them.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace sim {
 template <class Enum>
 inline constexpr std::size_t kCount = enum_names::count<Enum>();
 
-// In their order.
+// All enumerators, in the order of their declaration.
 template <class Enum>
 inline constexpr auto kAll = [] {
   std::array<Enum, kCount<Enum>> all{};

@@ -78,7 +78,7 @@ constexpr std::optional<Enum> value_of(std::string_view word) {
   return std::nullopt;
 }
 
-// The same with the further words that an enumeration may know (sim/dtype.h).
+// Like value_of(), but an enumeration may accept further words (sim/dtype.h).
 template <class Enum>
 std::optional<Enum> from_name(std::string_view word) {
   return value_of<Enum>(word);

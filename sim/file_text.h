@@ -7,9 +7,9 @@
 
 namespace sim {
 
-// The file's bytes; nothing where it cannot be opened or is a folder, so that the caller says what it was
-// wanted for. Throws std::system_error, with the file's name, where it opens and a read fails, and
-// PresetError where more than `most` bytes come, as from a device that never ends.
+// The file's bytes. Nothing where it cannot be opened or is a folder: the caller then says what the file was
+// for. Throws std::system_error with the file's name if a read fails after opening, and PresetError if the
+// file has more than `most` bytes (a device may never end).
 std::optional<std::string> file_text(const std::filesystem::path& file,
                                      std::size_t most = std::size_t{1} << 30);
 

@@ -1,4 +1,4 @@
-// Quantities as text, in one place, always with their unit: "61.4 GiB", "9.42 s", "312 TFLOP/s",
+// All functions that write quantities as text, always with their unit: "61.4 GiB", "9.42 s", "312 TFLOP/s",
 // "8,030,261,248".
 #pragma once
 #include <cstddef>
@@ -21,13 +21,13 @@ std::string format_count(std::int64_t n);  // 8,030,261,248
 std::string format_short(double n);        // 8.03B, 124M, 50.3K
 std::string format_percent(double fraction);
 std::string fixed(double x, int decimals);
-// Columns that a terminal gives to UTF-8 text: bytes that do not continue a character.
+// The number of columns that UTF-8 text takes on a terminal: its bytes that do not continue a character.
 std::size_t columns_of(std::string_view text);
 // "a, b or c".
 std::string listed(std::span<const std::string_view> words, std::string_view last = "or");
 inline constexpr std::string_view kMicroseconds = "\u00b5s";
 
-// Parts of a sentence in a row, whole numbers as format_count() writes them.
+// Joins the parts of a sentence. Whole numbers are written as format_count() writes them.
 template <class... Parts>
 std::string sentence(const Parts&... parts) {
   std::string text;
@@ -41,8 +41,8 @@ std::string sentence(const Parts&... parts) {
   return text;
 }
 
-// "70B", "8k", "1.5T", "80GiB" as people type them; empty where it is not a number. k, M, B, T are powers of
-// 1000; "8k" for a token count means 8,192 only where the caller says binary_k.
+// Reads "70B", "8k", "1.5T" or "80GiB" as people type them; false where the text is not a number. k, M, B, T
+// are powers of 1000; "8k" means 8,192, as for a token count, only where the caller sets binary_k.
 bool parse_count(const std::string& text, std::int64_t& out, bool binary_k = false);
 
 }  // namespace sim

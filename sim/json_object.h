@@ -1,5 +1,5 @@
-// Strict reading of JSON objects: every field that is not asked for is refused, every error is a PresetError
-// of one sentence that names the file and the field. Included by .cpp files only.
+// Strict reading of JSON objects. A field that is not asked for is refused. Every error is a PresetError,
+// whose message is one sentence that names the file and the field. Included by .cpp files only.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,10 +21,10 @@ using Json = nlohmann::ordered_json;  // files keep the order in which they are 
 
 Json parse_json(std::string_view text, const std::string& file);
 
-// A value for a message: short, and what it is where it holds others.
+// A value as text for a message: cut after 40 bytes; "an array" or "an object" where it holds other values.
 std::string shown(const Json& value);
 
-// A unit that a key may end in. What is written is the first one that reads back exactly.
+// A suffix of keys that names a unit. Writers take the first suffix with which the value reads back exactly.
 struct UnitSuffix {
   std::string_view suffix;
   double size;
@@ -49,14 +49,14 @@ class JsonObject {
   std::vector<std::string> texts(std::string_view key);
   std::vector<std::vector<std::string>> lists_of_texts(std::string_view key);
 
-  // The same where it may be missing.
+  // The same for a field that may be missing: `otherwise` is its value then.
   std::string text(std::string_view key, const std::string& otherwise);
   std::int64_t integer(std::string_view key, std::int64_t otherwise);
   int small_integer(std::string_view key, int otherwise);
   double number(std::string_view key, double otherwise);
   bool boolean(std::string_view key, bool otherwise);
 
-  // An enumerator; `words` lists for the message those that are meant.
+  // An enumerator. `words` lists the legal words, for the message of an error.
   template <class Enum>
   Enum word(std::string_view key, std::string_view words) {
     const std::string found = text(key);
@@ -73,7 +73,7 @@ class JsonObject {
   // A quantity under the key `stem` + one of the suffixes, in base units; empty where there is none.
   std::optional<double> quantity(std::string_view stem, std::span<const UnitSuffix> suffixes);
 
-  // Refuses the fields that were not asked for.
+  // Throws PresetError if the object has fields that were not asked for.
   void finish() const;
 
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
@@ -89,7 +89,7 @@ class JsonObject {
 // Writes `value` under the first suffix that reads back exactly; the last one must have size 1.
 void put_quantity(Json& json, std::string_view stem, double value, std::span<const UnitSuffix> suffixes);
 
-// The nearest of `candidates` to what was typed, best first; empty where nothing is near.
+// The candidates that are nearest to what was typed, best first; empty where none is near.
 std::vector<std::string> nearest(std::string_view typed, const std::vector<std::string>& candidates);
 
 namespace unit_suffixes {

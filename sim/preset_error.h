@@ -4,7 +4,7 @@
 
 namespace sim {
 
-// A file that is not what it should be: one sentence that names file, field and what would be accepted.
+// The error of a wrong file: one sentence that names the file, the field and what would be accepted.
 struct PresetError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

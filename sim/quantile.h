@@ -7,8 +7,8 @@
 
 namespace sim {
 
-// The value below which a share (0 to 1) of the samples lies, interpolated between the two next to it
-// (Hyndman & Fan, "Sample quantiles in statistical packages", 1996: their seventh). Requires samples.
+// The value below which a share (0 to 1) of the samples lies, interpolated between the two samples next to it
+// (definition 7 of Hyndman & Fan, "Sample quantiles in statistical packages", 1996). Requires samples.
 inline double quantile(std::vector<double> samples, double share) {
   const double at = share * static_cast<double>(samples.size() - 1);
   const auto below = samples.begin() + static_cast<std::ptrdiff_t>(at);

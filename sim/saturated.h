@@ -5,7 +5,7 @@
 
 namespace sim {
 
-// The product, or the nearest number to it that T has.
+// The product; where T cannot hold it, the largest or smallest number of T.
 template <std::signed_integral T>
 constexpr T saturated_product(T a, std::same_as<T> auto... others) {
   T all = a;

@@ -43,7 +43,7 @@ constexpr BytesPerSecond operator/(Bytes b, Seconds t) {
 constexpr FlopsPerSecond operator/(Flops f, Seconds t) {
   return {f.value / t.value};
 }
-// Arithmetic intensity, FLOP per byte; of a machine, its ridge point.
+// Arithmetic intensity in FLOP per byte. For a machine's two rates it is the ridge point.
 constexpr double operator/(Flops f, Bytes b) {
   return f.value / static_cast<double>(b.value);
 }

@@ -8,8 +8,8 @@
 
 namespace app::cli {
 
-// ChatML (<|im_start|>user ... <|im_end|>), which SmolLM2 and Qwen2.5 instruct models use. Throws UsageError
-// if the tokenizer lacks its marks.
+// Uses ChatML (<|im_start|>user ... <|im_end|>), as SmolLM2 and Qwen2.5 instruct models do. Throws UsageError
+// if the tokenizer lacks these marks.
 std::vector<std::int32_t> chat_prompt(const runtime::Tokenizer& tokenizer, const std::string& question);
 
 }  // namespace app::cli

@@ -1,5 +1,5 @@
-// A sub-command: what the user types, and what is then done. One file per command; each adds itself to the
-// parser and, when it is the one that was typed, leaves in `invocation` what is to be run.
+// The sub-commands, one file each. Each adds itself to the parser. The one that was typed puts the function
+// that runs it into `invocation`.
 #pragma once
 #include <functional>
 #include <string>
@@ -34,8 +34,8 @@ void add_lesson(CLI::App& program, Invocation& invocation);
 void add_measure(CLI::App& program, Invocation& invocation);
 void add_replay(CLI::App& program, Invocation& invocation);
 
-// What the program does without a sub-command: the desktop; where there is no display, the tour.
-// `tables`: of measurements; `lessons`: folders of them; both for the desktop.
+// Runs the program without a sub-command: the desktop, or the tour where there is no display. `tables` are
+// files of measurements and `lessons` are folders of lessons; both are for the desktop.
 ExitCode run_without_command(const std::vector<std::string>& tables, const std::vector<std::string>& lessons);
 
 }  // namespace app::cli

@@ -1,5 +1,5 @@
-// The program from its arguments: parses them, runs what they ask for and turns what went wrong into one
-// sentence on stderr and an exit code.
+// The whole program: parses its arguments, runs what they ask for and turns an error into one sentence on
+// stderr and an exit code.
 #pragma once
 
 namespace app::cli {

@@ -1,4 +1,4 @@
-// A comparison on its way to a person or a program.
+// Writes a comparison for a person or a program.
 #pragma once
 #include <string>
 
@@ -10,7 +10,7 @@ namespace app::cli {
 // "41 of 41 measured operations are joined with predicted ones, 41 of 41 the reverse."
 std::string join_sentence(const sim::Comparison& comparison);
 
-// Join, step time and memory in three lines: what a table of operations adds up to.
+// The join, the step time and the memory in three lines: the totals of a table of operations.
 std::string comparison_summary(const sim::Comparison& comparison);
 
 std::string comparison_as(const sim::Comparison& comparison, Format format);

@@ -1,4 +1,4 @@
-// A run's events on their way out: NDJSON on stdout (--stream), into a file (--record), and as progress on
+// Writes a run's events: as NDJSON on stdout (--stream), into a file (--record), and as progress on
 // stderr.
 #pragma once
 #include <fstream>

@@ -1,4 +1,4 @@
-// What a caller of the program learns from how it ended, and the one place that decides it.
+// The program's exit codes, and the one place that decides which one an error gets.
 #pragma once
 #include <exception>
 #include <stdexcept>
@@ -13,21 +13,21 @@ namespace app::cli {
 enum class ExitCode {
   fine = 0,
   internal = 1,
-  usage = 2,         // an unknown flag, or a flag's value that means nothing
+  usage = 2,         // an unknown flag, or a flag's value that is not legal
   constraint = 3,    // the scenario contradicts itself, or does not fit the device
-  bad_input = 4,     // a file
+  bad_input = 4,     // a file is missing or wrong
   no_device = 5,     // nothing here can do it (also: no display)
   device_error = 6,  // the device failed, memory or disk is full
-  differs = 7,       // from a golden
+  differs = 7,       // a result differs from a golden
   interrupted = 130,
 };
 
-// A flag's value that means nothing. One sentence that names the flag and what would be accepted.
+// The error of a flag's value that is not legal: one sentence that names the flag and what would be accepted.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A scenario that cannot be: a line for each problem, with its field.
+// The error of a scenario that is not legal: one line for each problem, with its field.
 struct ConstraintError : std::runtime_error {
   explicit ConstraintError(const std::vector<sim::Problem>& problems);
 };

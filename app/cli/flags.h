@@ -24,7 +24,7 @@ CLI::Option* add_count(CLI::App& command, const std::string& flag, std::int64_t&
 
 enum class Format { text, json, csv, markdown };
 
-// --format, of which the command writes `offered`.
+// Adds --format; `offered` are the formats that the command writes.
 void add_format(CLI::App& command, Format& value, const std::vector<Format>& offered);
 
 // "1,2,3" or "1 2 3". Throws UsageError naming the flag.
@@ -33,7 +33,7 @@ std::vector<std::int32_t> parse_token_ids(const std::string& text, const std::st
 // The whole of a file. Throws runtime::InputError. "-" is stdin.
 std::string read_file(const std::string& path);
 
-// Through a neighbour and a rename, so that a file is never half written. Throws runtime::DeviceError.
+// Writes PATH.unfinished, then renames it, so no file is half written. Throws runtime::DeviceError.
 void write_file(const std::string& path, const std::string& content);
 
 }  // namespace app::cli

@@ -1,5 +1,5 @@
-// SIGINT, SIGTERM and SIGHUP as a request to stop, so that what was done until then is written. A second one
-// ends the process at once.
+// Turns SIGINT, SIGTERM and SIGHUP into a request to stop, so that results so far are written. A second
+// signal ends the process at once.
 #pragma once
 #include <csignal>
 #include <stop_token>
@@ -7,8 +7,8 @@
 
 namespace app::cli {
 
-// While one lives, the signals are blocked in the thread that made it and in every thread started from there
-// (so that the kernels' threads are never interrupted), and a thread of its own waits for them.
+// While an object lives, the signals are blocked in the thread that made it and in all threads started from
+// there (so that the kernels' threads are never interrupted). A thread of the object waits for the signals.
 class InterruptSignals {
  public:
   InterruptSignals();

@@ -1,4 +1,4 @@
-// The flags of ridgepoint plan beside those of a scenario: what is searched, and what must be kept to.
+// The flags of ridgepoint plan beside those of a scenario: what is searched, and which constraints hold.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ struct PlanFlags {
   double minutes = 2;  // of traffic
   std::int64_t traffic_seed = 0;
 
-  std::string objective;  // empty: time, or of serving throughput
+  std::string objective;  // empty: time in training, throughput in serving
   std::int64_t top = 10;
   std::int64_t threads = 0;  // 0: all that this process may use
   std::string sweep, journal;
@@ -40,13 +40,13 @@ sim::ServingObjective serving_objective(const PlanFlags& flags);
 sim::Constraints training_constraints(const PlanFlags& flags);
 sim::ServingConstraints serving_constraints(const PlanFlags& flags);
 
-// All strategies, but what a flag fixes, with the fields of --search widened or narrowed to their values.
+// All strategies, except in fields that a flag fixes. --search widens or narrows fields to its values.
 // `base` has the model, hardware, implementation and workload of the flags.
 sim::SearchSpace training_space(const sim::Scenario& base, const PlanFlags& flags);
 sim::ServingSpace serving_space(const sim::Scenario& base, const PlanFlags& flags);
 
-// A scenario of the flags without what is searched: degrees are 1, the batch is the flags' alone. Sequences
-// of a step, where nothing says them, are as many as have about 4 million tokens.
+// The scenario of the flags without the searched fields: degrees are 1, the batch is the flags' alone. Where
+// nothing sets the sequences of a step, they have about 4 million tokens together.
 ResolvedScenario resolve_for_plan(const ScenarioFlags& flags, const runtime::EventSink& sink,
                                   std::stop_token stop);
 

@@ -1,5 +1,5 @@
-// One search of ridgepoint plan, of training strategies or of ways to serve, as the flags ask for it: what is
-// searched, what it must keep to, and how a range of it is done.
+// One search of ridgepoint plan, of training strategies or of ways to serve, as the flags ask for it: its
+// space, its constraints, and how a range of it is searched.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,25 +30,25 @@ struct ServingSearch {
 };
 
 struct PlanSearch {
-  Variation variation;  // of a sweep
-  ScenarioFlags typed;  // the flags with the variation's
+  Variation variation;  // the variation of a sweep
+  ScenarioFlags typed;  // the flags, with the variation applied
   sim::Scenario base;
   std::optional<sim::Calibration> calibration;
   DeviceRates rates;
-  // Empty where the variation cannot be; why_not then says what contradicts itself.
+  // Empty where the variation gives no legal scenario; why_not then says what contradicts itself.
   std::variant<std::monostate, TrainingSearch, ServingSearch> of;
   std::string why_not;
 
   sim::Tariff tariff() const { return {rates.usd_per_hour, rates.watts}; }
 };
 
-// Throws UsageError, and without a variation ConstraintError.
+// Throws UsageError. Throws ConstraintError too, but only without a variation.
 PlanSearch make_search(const PlanFlags& flags, const Variation& variation, const runtime::EventSink& sink,
                        const std::stop_token& stop);
 
 std::int64_t candidates(const PlanSearch& search);
 
-// Everything that decides what a range of it holds, in a line.
+// One line with everything on which the results of a range depend.
 std::string description(const PlanSearch& search, std::int64_t most_kept);
 
 struct RangeOptions {
@@ -58,7 +58,7 @@ struct RangeOptions {
   std::function<void(std::int64_t done)> on_progress = {};
   std::shared_ptr<sim::Schedules> schedules = {};  // kept from range to range
 };
-// A line of JSON.
+// Searches a range; the result is a line of JSON.
 runtime::PieceResult search_range(const PlanSearch& search, std::int64_t begin, std::int64_t end,
                                   const RangeOptions& options);
 
@@ -68,12 +68,12 @@ using PlanFound = std::variant<std::monostate, sim::SearchResult, sim::ServingRe
 void merge(const PlanSearch& search, PlanFound& into, const std::string& range, std::size_t most_kept,
            const std::string& where);
 
-// Where nothing fits: a sentence that names the constraint and the nearest that would do. May search again
-// with weaker constraints, and on more devices.
+// For searches in which nothing fits: a sentence that names the constraint and the nearest value that would
+// do. May search again with weaker constraints, and on more devices.
 std::string nearest_that_would_do(const PlanSearch& search, const PlanFound& found, const PlanFlags& flags,
                                   const RangeOptions& options);
 
-// Whether anything keeps to all constraints.
+// Whether any candidate keeps to all constraints.
 bool any_fits(const PlanFound& found);
 
 }  // namespace app::cli

@@ -10,10 +10,10 @@ namespace app::cli {
 
 std::string predict_command(const sim::Scenario& scenario);
 
-// The same beside a scenario file, or presets of other names, that the user typed.
+// The same for a user who typed a scenario file, or other presets' names: the command keeps them.
 std::string predict_command(const sim::Scenario& scenario, ScenarioFlags names);
 
-// Those of the typed flags that name presets and files.
+// The flags among these that name presets and files.
 ScenarioFlags named_by(const ScenarioFlags& flags);
 
 }  // namespace app::cli

@@ -22,8 +22,8 @@ struct ServingFlags {
   bool traffic() const { return requests_per_second || concurrency || saturated; }
 };
 
-// Times, memory, and the cost of a million tokens. ExitCode::constraint where the batch does not fit, which
-// is written besides. Throws UsageError naming the flag; ConstraintError where traffic has no room for a
+// Writes times, memory, and the cost of a million tokens. Returns ExitCode::constraint, after writing, where
+// the batch does not fit. Throws UsageError naming the flag; ConstraintError where traffic has no room for a
 // request.
 ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags,
                          const RunCostFlags& costs, Format format);

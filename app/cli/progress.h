@@ -1,4 +1,4 @@
-// How far a run is, on stderr: one line that is rewritten on a terminal, a line now and then elsewhere.
+// Shows progress on stderr: one line that is rewritten on a terminal, a line now and then elsewhere.
 #pragma once
 #include <chrono>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace app::cli {
 
-// A message, or a part of one. A stderr that takes nothing (closed, on a full disk) ends no run.
+// Writes a message, or a part. A stderr that takes nothing (closed, full disk) does not end the run.
 void to_stderr(const std::string& text);
 // Whether stderr is a terminal that takes control sequences; NO_COLOR and TERM=dumb say no.
 bool stderr_is_terminal();

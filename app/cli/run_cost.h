@@ -12,12 +12,12 @@ namespace app::cli {
 struct RunCostFlags {
   std::optional<std::int64_t> tokens;  // of the whole run
   std::optional<double> usd_per_hour;  // of one device; else the price in presets/economics.json
-  std::string site;                    // of those there; empty: the first
+  std::string site;                    // a site in presets/economics.json; empty: the first
 
   void add_to(CLI::App& command);
 };
 
-// What a device costs and draws while it runs, by the same flags.
+// A running device's cost and power, by the same flags.
 struct DeviceRates {
   double usd_per_hour = 0;
   std::string price;  // where the money is from; empty: no price is known
@@ -28,12 +28,12 @@ struct DeviceRates {
 // Throws UsageError naming the flag.
 DeviceRates device_rates(const sim::Hardware& hardware, const RunCostFlags& flags);
 
-// Training with --tokens: device hours, days, money, energy, carbon, share of time that is progress.
-// Generation: token_cost_metrics() of its rate. Throws UsageError naming the flag.
+// For training with --tokens: device hours, days, money, energy, carbon, share of time that is progress. For
+// generation: token_cost_metrics() at its rate. Throws UsageError naming the flag.
 std::vector<Metric> run_cost_metrics(const sim::Report& report, const RunCostFlags& flags);
 
-// Money, energy and carbon of a million generated tokens: money where a price is known, the others where the
-// hardware says its power. `tokens_per_second` is of all `devices` together. Throws UsageError naming the
+// Money, energy and carbon of a million generated tokens. Money needs a known price, the others need the
+// hardware's power. `tokens_per_second` is that of all `devices` together. Throws UsageError naming the
 // flag.
 std::vector<Metric> token_cost_metrics(const sim::Hardware& hardware, double devices,
                                        double tokens_per_second, const RunCostFlags& flags);

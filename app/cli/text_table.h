@@ -1,4 +1,4 @@
-// Aligned columns for a terminal, and the same as Markdown.
+// A table with aligned columns for a terminal, and the same as Markdown.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// The tour: from nothing to a model trained and one generating on this machine, each beside its prediction.
+// The tour: it trains a model and generates with another on this machine, each beside its prediction.
 #pragma once
 #include <cstdint>
 #include <string>

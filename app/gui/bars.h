@@ -1,4 +1,4 @@
-// What stands above and below the panels.
+// The bars above and below the panels.
 #pragma once
 #include <imgui.h>
 
@@ -12,15 +12,15 @@ namespace app::gui {
 
 inline constexpr float kTopBarHeight = 50, kStatusBarHeight = 28;  // points
 
-// What one is looking at, and the two things one does most. Into the window that is open.
+// What the user looks at, and the two most frequent actions. Drawn into the window that is open.
 void draw_top_bar(const PanelContext& context, Commands& commands);
-// The scenarios that are open, below the top bar, where there are several. Returns its height in pixels; 0:
-// one is open.
+// The open scenarios, below the top bar, where there are several. Returns the strip's height in pixels; 0
+// where only one is open.
 float draw_tab_strip(const PanelContext& context, const Tabs& tabs, float top);
-// Where the numbers come from, and what is under way. `undo`: what could be undone; empty: nothing. `toast`:
-// what is said for a moment in its place, where it hides no panel's words; empty: nothing.
+// Where the numbers come from, and what is running. `undo` is what could be undone; empty: nothing. `toast`
+// is a short message in its place, where it hides no panel's words; empty: none.
 void draw_status_bar(const PanelContext& context, std::string_view undo, std::string_view toast);
-// The same over the lower edge of a panel that stands alone.
+// The toast over the lower edge of a panel that stands alone.
 void draw_toast(ImDrawList& list, const Look& look, ImVec2 begin, ImVec2 size, std::string_view words);
 
 }  // namespace app::gui

@@ -1,5 +1,5 @@
-// The shares in which docked panels divide the window, through every resize: a size that comes back brings
-// the layout back.
+// Keeps the shares in which docked panels divide the window, through every resize: back at its old size, the
+// window has its old layout.
 #pragma once
 #include <imgui.h>
 
@@ -16,8 +16,8 @@ class DockSplits {
   // The least size of a node that holds windows, in pixels; smaller only where all of them do not fit.
   using Least = std::function<ImVec2(const ImGuiDockNode& leaf)>;
 
-  // Around ImGui::DockSpace(): before it with the size that it is to have, after it once it has it. A node
-  // that holds windows may wish for a size of its own, whatever the window's; 0: for none. `wish` may be
+  // Call before() ahead of ImGui::DockSpace() with the size that it will have, and after() behind it. A node
+  // that holds windows may have a size of its own in `wish`, whatever the window's; 0: none. `wish` may be
   // null.
   void before(ImGuiID dockspace, ImVec2 size, const Least& least, const Least& wish);
   void after(ImGuiID dockspace);

@@ -16,7 +16,7 @@ struct UndoStep {
   bool operator==(const UndoStep&) const = default;
 };
 
-// The next to be crossed is the last.
+// The steps to undo or redo next are the last elements.
 struct History {
   std::vector<UndoStep> undo, redo;
   bool operator==(const History&) const = default;

@@ -19,7 +19,7 @@ struct LecturePlace {
 using Lectures = std::map<std::string, LecturePlace>;
 
 nlohmann::json to_json(const Lectures& lectures);
-// What of it cannot be read is left out, and `problem` then says why of the first: a sentence.
+// Leaves out what cannot be read; `problem` is then a sentence about the first such part.
 Lectures lectures_from_json(const nlohmann::json& json, const std::string& file, std::string& problem);
 
 }  // namespace app::gui

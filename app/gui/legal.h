@@ -1,4 +1,4 @@
-// Ways from a scenario that cannot be to one that can.
+// Ways from a scenario that is not legal to a legal one.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,28 +11,28 @@
 
 namespace app::gui {
 
-// What differs, by the labels of Configure: "devices 1 -> 64, batch 8 -> 512". Presets by name. Empty where
-// nothing that has a label does.
+// The differences by the labels of Configure: "devices 1 -> 64, batch 8 -> 512". Presets by name. Empty where
+// nothing with a label differs.
 std::string differences(const sim::Scenario& from, const sim::Scenario& to);
 
 // A problem in the words of Configure: "batch is 8, which is no multiple of micro-batch times data, 512".
 std::string in_labels(const sim::Problem& problem);
 std::string in_labels(std::string_view sentence);
 
-// The edit, and with it the batch where that is the one thing against it: as many micro-batches a replica as
-// before, or the fewest more that its schedule asks for. A batch that the edit sets stays as it is.
+// The edited scenario. Where the batch alone makes it illegal, the batch changes too: as many micro-batches a
+// replica as before, or the fewest more that its schedule asks for. A batch that the edit sets stays.
 sim::Scenario with_batch_following(const sim::Scenario& before, sim::Scenario next);
 
-// What is wrong with it. What this machine has not been measured of yet is not: measuring it is offered
-// instead.
+// The scenario's problems. What this machine has not been measured for yet is no problem: measuring is
+// offered instead.
 std::vector<sim::Problem> problems_of(const sim::Scenario& scenario);
 
-// The edit, and where it asks for generation of what was trained, without the divisions that training alone
-// has.
+// The edited scenario. Where the edit turns training into generation, it loses the divisions that only
+// training has.
 sim::Scenario with_division_following(const sim::Scenario& before, sim::Scenario next);
 
-// The edit, and where it changes the task back, what the change to the other task had taken away: each field
-// that was left alone since. `undo`: how `before` came to be.
+// The edited scenario. Where the edit changes the task back, it regains what the change to the other task
+// took away: each field that was left alone since. `undo` is how `before` came to be.
 sim::Scenario with_taken_fields_back(const sim::Scenario& before, const sim::Scenario& next,
                                      const std::vector<UndoStep>& undo);
 

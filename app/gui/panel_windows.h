@@ -22,7 +22,7 @@ class PanelWindows {
       : closed_(closed.begin(), closed.end()), layout_is_old_(!has_layout) {}
   // Makes the panels, whose commands stand where this is called.
   void make(const PanelTools& tools);
-  // Those that show, focus and maximise a panel. While one is presented, another takes its place.
+  // Adds commands that show, focus and maximise a panel. While one is presented, another takes its place.
   void add_commands(Commands& commands, View& view, const std::function<bool()>& presents);
 
   // The dock, from the cursor on in the window that is open.

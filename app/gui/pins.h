@@ -26,7 +26,7 @@ class Pins {
   Pins(std::vector<Pin> all, std::size_t baseline)
       : all_(std::move(all)), baseline_(baseline < all_.size() ? baseline : 0) {}
 
-  // Where all places are taken, or this very report is pinned: false.
+  // Pins a report. False where all places are taken, or this very report is pinned.
   bool add(std::shared_ptr<const sim::Report> report);
   void remove(std::size_t pin);
   void clear() {
@@ -42,7 +42,7 @@ class Pins {
   void make_baseline(std::size_t pin);
 
   const std::vector<Pin>& all() const { return all_; }
-  // The first one, unless another was made it; null without pins.
+  // The baseline: the first pin, unless another was made it; null without pins.
   const Pin* baseline() const { return all_.empty() ? nullptr : &all_[baseline_]; }
   bool is_baseline(const Pin& pin) const { return &pin == baseline(); }
   std::size_t baseline_index() const { return baseline_; }
@@ -54,7 +54,7 @@ class Pins {
   std::size_t revision_ = 0;
 };
 
-// By its letter: the same in every panel.
+// The colour of a pin's letter, the same in every panel.
 ImU32 pin_color(const Look& look, const Pin& pin);
 
 // "12 % faster than pin A: 0.3 s less pipeline bubble, 0.1 s more exposed communication. Changed: data 8

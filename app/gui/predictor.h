@@ -1,4 +1,4 @@
-// What the desktop predicts of a scenario, and of those a choice away.
+// The desktop's prediction of a scenario, and of scenarios that differ in one choice.
 #pragma once
 #include <functional>
 #include <memory>
@@ -26,7 +26,7 @@ struct LiveLine {
   std::int64_t instances = 0;
 };
 
-// The scenario with one choice made otherwise: what that choice buys.
+// The scenario with one choice changed, which shows the effect of that choice.
 struct Alternative {
   std::string field;        // the one it changes, as validate() calls it: "strategy.recompute"
   std::string label;        // "full recompute"

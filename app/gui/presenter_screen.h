@@ -1,5 +1,5 @@
-// What the room sees on top of the panel that is presented: a pointer, rings where it is clicked, or nothing
-// but black.
+// What the room sees over the presented panel: a pointer, rings where it is clicked, or a black
+// screen.
 #pragma once
 #include <imgui.h>
 
@@ -22,7 +22,7 @@ class PresenterScreen {
   // On top of all that is drawn in the frame. `still`: rings stand where a button is held, and do not spread.
   // True: something goes on moving.
   bool draw(const Look& look, bool still);
-  // What was on the screen is not there the next time; the pointer is.
+  // Ends a presentation: the next one begins without a black screen or rings; the pointer stays on or off.
   void end();
 
  private:

@@ -15,7 +15,7 @@ class RedrawPolicy {
   }
   // Something new to show. A couple of frames, since the first may change the layout of the next.
   void on_news() { frames_ = std::max(frames_, kFramesForNews); }
-  // Something on screen goes of itself: once then.
+  // Something on screen disappears by itself at this time: draws one frame then.
   void draw_at(double when) { due_ = std::min(due_, when); }
 
   bool should_draw(double now) const { return frames_ > 0 || now < draw_until_ || now >= due_; }

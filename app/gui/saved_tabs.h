@@ -28,12 +28,12 @@ struct SavedTab {
   bool operator==(const SavedTab&) const = default;
 };
 
-// So many of a history's newest steps are kept.
+// The number of a history's newest steps that are kept.
 inline constexpr std::size_t kKeptSteps = 30;
 
 nlohmann::json to_json(const SavedTab& tab);
-// What of it cannot be read is left out, and `problem` then says why of the first: a sentence. Without a
-// scenario there is no tab.
+// Leaves out what cannot be read; `problem` is then a sentence about the first such part. Without a scenario
+// there is no tab.
 std::optional<SavedTab> tab_from_json(const nlohmann::json& json, const std::string& file,
                                       std::string& problem);
 

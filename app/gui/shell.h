@@ -32,14 +32,14 @@ class Shell {
   // draw. `frozen`: nothing in the frame depends on the clock, for pictures.
   Shell(const DesktopOptions& options, Settings settings, const std::function<void()>& wake, bool frozen);
 
-  // Before ImGui::NewFrame: takes over theme and scale where they changed.
+  // Call before ImGui::NewFrame: it takes over theme and scale where they changed.
   void prepare();
-  // Between ImGui::NewFrame and ImGui::Render.
+  // Call between ImGui::NewFrame and ImGui::Render.
   void frame();
   bool wants_close() const { return wants_close_; }
   // Seconds until what is on screen changes of itself, if it will.
   std::optional<double> changes_in() const;
-  // The first start.
+  // Opens the welcome of the first start.
   void welcome() { welcome_.open(); }
   std::size_t frames_drawn() const { return frames_drawn_; }
 
@@ -49,13 +49,13 @@ class Shell {
   // A scenario or a model becomes the document's, a report is shown as a run, and other files go to the panel
   // that takes them: tables of measurements.
   void open(const std::filesystem::path& file);
-  // What a panel shows, as a file of this format; of no name: all panels. Throws runtime::InputError where it
-  // shows nothing that can be written.
+  // A panel's content as a file of this format; `panel` "" stands for all panels. Throws runtime::InputError
+  // where it shows nothing that can be written.
   std::string exported(std::string_view panel, ExportFormat format);
-  // The same as data; of no name: those of all panels that show any.
+  // The same as data; "" stands for all panels that have any.
   std::vector<PanelFigures> figures(std::string_view panel);
   void wait_for_prediction() const { prediction_.wait(); }
-  // What panels that are seen have asked for.
+  // Waits for what visible panels have asked for.
   void wait_for_studies() const { studies_.wait(); }
   // The display's own scale, which multiplies the user's.
   void set_display_scale(float scale);
@@ -98,7 +98,7 @@ class Shell {
   // Where its lecture was left; where it was left on another panel than is shown, there if asked.
   void go_on_with_lecture(bool on_its_panel);
   void begin_lecture_anew();
-  // A frame further: what is presented is where the lecture goes on the next time.
+  // Once a frame: notes what is presented, where the lecture goes on the next time.
   void follow_lecture();
   void keep_place_of_lecture();
   void say_where_lecture_goes_on();
@@ -111,14 +111,14 @@ class Shell {
   void export_to(const std::string& file, std::string_view panel, ExportFormat format);
   void ask_picture(double scale);
   void tell_of_picture();
-  // In a tab of its own, but where there is none or nothing is lost in the current one.
+  // Opens it in a new tab; in the current one where there is no room or nothing is lost.
   void open_in_tab(const std::string& label, sim::Scenario scenario, const std::filesystem::path& file);
   void tab_changed();
   void restore(const std::vector<SavedTab>& saved, std::size_t shown);
   Tab restored(const SavedTab& saved);
   std::vector<SavedTab> kept_tabs() const;
   sim::Scenario as_of_now(sim::Scenario scenario) const;
-  // A scenario on this machine has it as it was measured last. False where nothing changed.
+  // Gives scenarios on this machine its latest measurement. False where nothing changed.
   bool follow_this_machine();
   void follow_document();
   PanelContext context(const Look& look, Requests& requests, const sim::Scenario& scenario);

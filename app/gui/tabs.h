@@ -20,7 +20,7 @@ struct Tab {
   std::optional<Prediction> legal = {};  // the last that has figures
   int id = 0;                            // of a tab that is open: its own
 
-  // As a new one is: nothing is lost where another scenario takes its place.
+  // Whether the tab is as new: nothing is lost where another scenario takes its place.
   bool is_untouched() const;
 };
 
@@ -39,14 +39,14 @@ class Tabs {
   // The first that has this file.
   std::optional<std::size_t> with_file(const std::filesystem::path& file) const;
 
-  // At the end, not yet current. False where there are kMost.
+  // Adds a tab at the end, not yet the current one. False where there are kMost.
   bool add(Tab tab);
   void show(std::size_t i);
-  // Into the place of another, which makes room. The one that is shown stays shown.
+  // Moves a tab to another's place; the others make room. The shown tab stays shown.
   void move(std::size_t from, std::size_t to);
-  // The last one stays: false. Its neighbour becomes the current one.
+  // Closes a tab; its neighbour becomes the current one. False for the only tab, which stays.
   bool close(std::size_t i);
-  // The one that was closed last, in its place; false where there is none or no room.
+  // Reopens the tab closed last, in its place; false where there is none or no room.
   bool reopen();
   bool can_reopen() const { return !closed_.empty() && count() < kMost; }
 

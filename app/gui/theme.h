@@ -21,7 +21,7 @@ inline constexpr int kPlatformCategory = sim::kBufferClasses + 1;
 inline constexpr int kCopiesCategory = sim::kBufferClasses + 2;
 inline constexpr int kMemoryCategories = sim::kBufferClasses + 3;
 
-// What a stage does at a time.
+// The kinds of work of a pipeline stage.
 enum class Pass { forward, backward, weights, recompute, optimizer };
 inline constexpr std::size_t kPasses = 5;
 

@@ -1,5 +1,5 @@
-// What the user looks at across panels, and what panels are given and ask for. What a panel shows beyond
-// that is its own state (panels/panels.h).
+// State of the view that panels share, and what panels are given and ask for. Other state of a panel is its
+// own (panels/panels.h).
 #pragma once
 #include <map>
 #include <memory>
@@ -43,7 +43,7 @@ struct View {
   std::string maximised;               // a panel's id; empty: all of them, docked
   std::string used_last = "overview";  // the id of the panel that had the keyboard last
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
-  // What panels want while they show what needs it, in points, by their ids.
+  // The room in points that panels want for what they show, by panel id.
   std::map<std::string, ImVec2> room;
   bool still = false;                // reduced motion: no picture goes of itself
   bool moves = false;                // a picture goes of itself: another frame is wanted soon

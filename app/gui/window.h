@@ -17,9 +17,9 @@ class Window {
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  // From any thread: there is something new to draw.
+  // Call from any thread: there is something new to draw.
   void wake();
-  // From within a frame: something that it shows is to go after this time.
+  // Call within a frame: something that it shows must disappear after this time.
   void draw_again_in(double seconds);
   float display_scale() const;
   // Files that were dropped on the window since, and a scenario that the page's address names.
@@ -29,8 +29,8 @@ class Window {
   // What is kept between starts was written.
   void files_were_written();
 
-  // Until the window is closed or `frame` returns false. `prepare` runs before ImGui's new frame, `frame`
-  // within it. A page goes on after this has returned: the functions own what they need.
+  // Runs until the window is closed or `frame` returns false. `prepare` runs before ImGui's new frame,
+  // `frame` within it. A page goes on after this returns, so the functions own what they need.
   void run(std::function<void()> prepare, std::function<bool()> frame);
 
  private:

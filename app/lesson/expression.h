@@ -38,7 +38,7 @@ class Expression {
 
   const std::string& source() const { return source_; }
   Dimension dimension() const;
-  // How its value is written: as it asks for, else in a quantity's own style, else plainly.
+  // The style of its value: the one that the text asks for, else the quantity's own, else plain.
   Style style() const;
   bool is_comparison() const;
   bool names(std::string_view quantity) const;  // anywhere in it

@@ -1,5 +1,5 @@
-// How fields of a scenario and their values are said without the sections of Configure around them, as in a
-// lesson: "workload.kv_cache=false" is "KV cache no".
+// How a lesson names fields of a scenario and their values, without the headings of Configure around them:
+// "workload.kv_cache=false" is "KV cache no".
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace app::lesson {
 
-// "workload.seq_len" is "seq len": near to what a lecturer writes, and legible.
+// "workload.seq_len" is "seq len": close to what a lecturer writes, and readable.
 std::string field_words(std::string_view path);
 // The same with the field's unit, as an axis is named: "seq len, tokens".
 std::string axis_words(std::string_view path);

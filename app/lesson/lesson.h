@@ -1,4 +1,4 @@
-// A lesson as data: presets/lessons/*.md, whose grammar presets/lessons/README.md describes.
+// A lesson as data: a file presets/lessons/*.md. presets/lessons/README.md describes the grammar.
 #pragma once
 #include <array>
 #include <filesystem>
@@ -30,7 +30,7 @@ struct Paragraph {
   int line = 0;  // in the file
 };
 
-// Its name, and the numbers put in: "6 x parameters = 6 x 8.03B = 48.2B".
+// A formula, shown by its name and with the numbers put in: "6 x parameters = 6 x 8.03B = 48.2B".
 struct Formula {
   Expression expression;
   int line = 0;
@@ -46,13 +46,13 @@ struct Question {
   enum class Right { nearest, least, greatest } right = Right::nearest;
   Words ask;
   std::optional<Expression> answer;  // of Right::nearest
-  double tolerance = .1;             // of a number that is typed: relative
+  double tolerance = .1;             // relative, for a typed number
   std::vector<Choice> choices;       // none: a number is typed
   Words because;
   int line = 0, answer_line = 0;
 };
 
-// A quantity over a field, a curve for each variant.
+// A plot of a quantity over a field, with one curve for each variant.
 struct Variant {
   std::string label;  // "full"
   Changes changes;    // none: the scenario as it is
@@ -64,7 +64,7 @@ struct Plot {
   std::vector<Variant> variants;
   int line = 0;
 };
-// Quantities in columns, a row for each variant.
+// A table with quantities in columns and one row for each variant.
 struct Table {
   std::vector<Expression> columns;
   std::vector<Variant> rows;
@@ -77,7 +77,7 @@ struct Measurement {
   std::vector<Variant> variants;  // one without changes: the scenario as it is
   int line = 0;
 };
-// How well a mission is done: silver has the goals of bronze too, gold all.
+// How well a mission is done: silver needs the goals of bronze too, gold needs all.
 enum class Tier { bronze, silver, gold };
 inline constexpr std::array<std::string_view, 3> kTiers = {"bronze", "silver", "gold"};
 
@@ -89,12 +89,12 @@ struct Goal {
   int line = 0;
 };
 
-// A series of runs on this machine, presets/series: exponents of growth as claimed, predicted and measured.
+// A series of runs on this machine (presets/series): exponents of growth, as claimed, predicted and measured.
 struct Series {
   std::string name;
   int line = 0;
 };
-// Drawn from the step's plan.
+// A film, drawn from the step's plan.
 struct MovingPicture {
   FilmKind kind{};
   std::string draft;  // of FilmKind::draft: the preset of the model that proposes
@@ -113,13 +113,13 @@ struct SetLine {
 struct Step {
   std::string title;
   std::vector<SetLine> set;  // of the scenario as the step before left it
-  std::string panel;         // that is shown beside; empty: none
+  std::string panel;         // the panel shown beside the step; empty: none
   int panel_line = 0;
   std::vector<Block> blocks;
   std::vector<Paragraph> notes;   // for the lecturer alone
   std::vector<Paragraph> hints;   // a mission's, one at a time
   Paragraph take_home;            // without words: none
-  std::vector<SetLine> solution;  // of a mission: one that reaches its goals
+  std::vector<SetLine> solution;  // of a mission: changes that reach its goals
   int line = 0;
 };
 
@@ -136,19 +136,19 @@ struct Lesson {
   std::vector<Step> steps;
 };
 
-// As a list shows them: chapters by the number that they begin with, lessons of a chapter by their place.
+// The order of lessons in a list: chapters by the number that they begin with, lessons of a chapter by place.
 bool stands_before(const Lesson& one, const Lesson& other);
 
-// Throw sim::PresetError: file, line, what is wrong and what would be accepted.
+// Both throw sim::PresetError: file, line, what is wrong and what would be accepted.
 Lesson parse_lesson(std::string_view text, const std::filesystem::path& file);
 Lesson load_lesson(const std::filesystem::path& file);
 
-// The lessons of a folder, *.md but its README, by name.
+// The lesson files of a folder, sorted by name: all *.md but its README.
 std::vector<std::filesystem::path> lesson_files(const std::filesystem::path& folder);
-// Those of several folders: a lesson of a later folder stands in place of one of the same name before it.
+// The lesson files of several folders: a lesson of a later folder replaces one of the same name before it.
 std::vector<std::filesystem::path> lesson_files(const std::vector<std::filesystem::path>& folders);
 std::filesystem::path lesson_directory();  // presets/lessons
-// Throws sim::PresetError where it is no folder, or has no lessons.
+// Throws sim::PresetError where the path is no folder, or has no lessons.
 void require_lesson_folder(const std::filesystem::path& folder);
 
 }  // namespace app::lesson

@@ -1,4 +1,4 @@
-// A lesson with its numbers: every step under a scenario, as words, tables and curves that anybody can draw.
+// A lesson with its numbers: each step under a scenario, as words, tables and curves that can be drawn.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -25,7 +25,7 @@ struct ShownParagraph {
 };
 struct ShownFormula {
   std::string words, result;
-  std::string numbers;  // the words with them put in; empty: no other than the words or the result
+  std::string numbers;  // the words with the numbers put in; empty: same as words or result
 };
 struct ShownQuestion {
   ShownWords ask, because;
@@ -42,7 +42,7 @@ struct ShownPlot {
     std::vector<std::pair<double, double>> points;  // of values that are legal
   };
   std::string quantity, over;  // in words: "step", "seq len, tokens"
-  std::string by;              // what curves differ in: "recompute"; empty: there is one
+  std::string by;              // the field in which curves differ: "recompute"; empty: one curve
   Dimension dimension;
   Style style = Style::plain;
   std::vector<Curve> curves;
@@ -53,7 +53,7 @@ struct ShownTable {
 };
 struct ShownMeasurement {
   struct Row {
-    std::string variant;                    // "flash"; empty where there is one alone
+    std::string variant;                    // "flash"; empty where there is one variant
     std::string name, predicted, measured;  // empty: no prediction of it, not measured yet
     double ratio = 0;                       // measured over predicted; 0: none
     std::string what() const { return variant.empty() ? name : variant + " \u00B7 " + name; }
@@ -71,7 +71,7 @@ struct ShownGoal {
 };
 struct ShownSeries {
   std::string name, title;
-  // Exponents: of time, and of working memory. Predicted: of this machine, where it is known.
+  // Exponents of time and of working memory. Predictions are for this machine, where it is known.
   struct Row {
     std::string what, varied, claim, why_apart;
     std::optional<double> time_claimed, time_predicted, memory_claimed, memory_predicted;
@@ -92,26 +92,26 @@ struct ShownStep {
   std::vector<std::string> failures;  // of blocks that this scenario has no numbers for: each a sentence
 };
 
-// The best tier whose goals hold with those of all tiers below it; none where one of bronze does not, or
+// The best tier whose goals hold with those of all lower tiers; nothing where a bronze goal does not hold, or
 // where there are no goals.
 std::optional<Tier> tier_reached(const ShownStep& step);
 
 // The scenario that a lesson begins with. Throws sim::PresetError.
 sim::Scenario first_scenario(const Lesson& lesson);
-// As a step begins: with the changes of all steps up to it. Throws sim::PresetError.
+// The scenario at a step's beginning: with the changes of all steps up to it. Throws sim::PresetError.
 sim::Scenario scenario_at(const Lesson& lesson, std::size_t step);
-// The same under the :solution of a mission's step.
+// The same with the changes of the :solution of a mission's step.
 sim::Scenario solved_at(const Lesson& lesson, std::size_t step);
 
-// A step under a scenario. `measured`: what its measurement found, or null; runs of other scenarios are not
-// shown. `stopped` is asked between blocks.
+// A step shown under a scenario. `measured` has its measured runs, or is null; runs of other scenarios are
+// not shown. `stopped` is asked between blocks.
 ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scenario,
                Predictions& predictions, const MeasuredRuns* measured = nullptr,
                const std::function<bool()>& stopped = {});
 
-// What is wrong with a lesson that reads well: steps whose scenario cannot be, questions without one right
-// answer, panels that do not exist, figures in the text without a source, missions that are solved as they
-// begin or are not by their solution. Each a sentence with file and line.
+// The errors of a lesson that parses: steps with an illegal scenario, questions without one right answer,
+// panels that do not exist, figures in the text without a source, missions that are solved as they begin or
+// that their solution does not solve. Each is a sentence with file and line.
 std::vector<std::string> problems_of(const Lesson& lesson, Predictions& predictions);
 
 }  // namespace app::lesson

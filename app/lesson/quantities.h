@@ -1,4 +1,4 @@
-// The names that a lesson's expressions know: each a quantity of a scenario or of its report.
+// The names in a lesson's expressions: each is a quantity of a scenario or of its report.
 #pragma once
 #include <span>
 #include <string_view>

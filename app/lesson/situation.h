@@ -1,4 +1,4 @@
-// What the numbers of a lesson are of: a scenario with its prediction, or what a run of it measured here.
+// The source of a lesson's numbers: a scenario with its prediction, or with what a run of it measured here.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ namespace app::lesson {
 // "strategy.zero_stage=1, model=llama-3.1-8b": values are JSON or words; a part's name alone takes a preset.
 using Changes = std::vector<sim::Override>;
 
-// Predictions, each made once. Not for several threads at a time.
+// Predictions, each made once. One thread at a time may use an object.
 class Predictions {
  public:
   // Throws std::invalid_argument, naming the first problem, where the scenario cannot be.
@@ -22,7 +22,7 @@ class Predictions {
   // `said_by` stands for the file in the message of the PresetError that a wrong change throws.
   const sim::Scenario& changed(const sim::Scenario& from, const Changes& changes, const std::string& said_by);
 
-  // Once there are many; what changed() gave is gone with them.
+  // Forgets all predictions once there are many; references from changed() are then invalid.
   void forget_if_many();
 
  private:
@@ -37,7 +37,7 @@ class Predictions {
 
 class Situation {
  public:
-  // All outlive it. `measured`: a run of the scenario, whose figures stand for the predicted ones; or null.
+  // All must outlive it. `run`: a run of the scenario, whose figures stand for the predicted ones; or null.
   Situation(const sim::Scenario& of, Predictions& by, const sim::Report* run = nullptr)
       : scenario(of), predictions(by), measured(run) {}
 

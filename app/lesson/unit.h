@@ -1,4 +1,4 @@
-// Quantities of lessons: a number with its dimension, so that a lesson cannot add seconds to bytes.
+// Quantities of lessons: numbers with a dimension, so that a lesson cannot add seconds to bytes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Dimension {
   Dimension operator/(const Dimension& other) const { return combined(other, -1); }
   bool operator==(const Dimension&) const = default;
   bool is_none() const { return *this == Dimension{}; }
-  // Whether a lesson shows values of it: none and those of dimension_names(), but no tokens times seconds.
+  // True of no dimension and of dimension_names(), but not of tokens times seconds: lessons show its values.
   bool is_written() const;
   // "bytes", "FLOP/s", "a number".
   std::string name() const;
@@ -46,12 +46,12 @@ struct Value {
 enum class Style { plain, percent, times, count };
 std::optional<Style> style_from_name(std::string_view name);
 
-// With its unit: "61.4 GiB", "738 TFLOP", "3.2 times". Three significant digits, counts in full.
+// A value with its unit: "61.4 GiB", "738 TFLOP", "3.2 times". Three significant digits; counts in full.
 std::string text(const Value& value, Style style = Style::plain);
 
 // "GiB" is 2^30 bytes, "ms" a thousandth of a second, "k" a thousand; nullopt for other words.
 std::optional<Value> unit_from_name(std::string_view name);
-std::vector<std::string_view> unit_names();  // those that it knows
+std::vector<std::string_view> unit_names();  // those that unit_from_name() knows
 std::vector<std::string> dimension_names();  // of values with a unit
 
 }  // namespace app::lesson

@@ -1,5 +1,5 @@
-// What would make a training step fit its devices: single changes of a scenario, each with what it saves and
-// what it costs.
+// Ways to make a training step fit its devices: single changes of a scenario, each with the memory that it
+// needs and the time that it takes.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,8 +20,8 @@ struct FitChange {
 
 // All single changes that are legal and lower the peak: recompute, half the micro-batch, twice the tensor-,
 // pipeline- or context-parallel ranks at the same number of devices, a ZeRO stage more, sequence parallelism,
-// no master copy. Those that fit come first, then by time; of those that do not, the lowest peak first. The
-// requirement of the scenario is that of make_plan().
+// no master copy. Changes that fit come first, the fastest first; then those that do not fit, the lowest peak
+// first. The scenario must meet the requirement of make_plan().
 std::vector<FitChange> changes_that_fit(const Scenario& scenario, const Calibration* calibration);
 
 }  // namespace sim

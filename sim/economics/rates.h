@@ -7,7 +7,7 @@
 
 namespace sim {
 
-// What an hour of one accelerator is rented for.
+// The rent of one accelerator for an hour, in US dollars.
 struct HourlyPrice {
   std::string hardware;  // preset's name
   std::string market;    // hyperscaler, specialised, marketplace
@@ -21,7 +21,7 @@ struct HourlyPrice {
 // Where a run draws its power.
 struct Site {
   std::string name;
-  double pue = 1;                // power drawn by the site over that of its computers, at least 1
+  double pue = 1;                // power of the whole site over that of its computers, at least 1
   double kg_co2e_per_kwh = 0;    // of the grid
   double host_w_per_device = 0;  // CPUs, adapters, fans: what a node draws beside its accelerators, shared
   std::string source;
@@ -31,12 +31,12 @@ struct EconomicRates {
   std::vector<HourlyPrice> prices;
   std::vector<Site> sites;  // the first is the default
 
-  // The specialised market's where it is quoted, else the first quotation; null where there is none.
+  // The specialised market's price where it is quoted, else the first quotation; null where there is none.
   const HourlyPrice* price_of(std::string_view hardware) const;
   const Site* site(std::string_view name) const;
 };
 
-// presets/economics.json. Throws PresetError.
+// Reads presets/economics.json. Throws PresetError.
 EconomicRates load_economic_rates();
 EconomicRates economic_rates_from_json(std::string_view json, const std::string& file);
 

@@ -9,15 +9,15 @@ namespace sim {
 struct Reliability {
   // Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4).
   double device_hours_per_failure = 54.0 * 24 * 16384 / 419;
-  // Assumed, and so that the more than 90 % of effective time follow that Llama 3 reports there.
-  Seconds checkpoint{10};  // that training waits for a checkpoint to be written
+  // Both times are assumed. They give more than 90 % of effective time, which Llama 3 reports there.
+  Seconds checkpoint{10};  // training waits so long for a checkpoint to be written
   Seconds restart{300};    // from a failure until training goes on
 };
 
 Seconds mean_time_between_failures(const Reliability& r, double devices);
 // The interval that loses least, to first order: sqrt(2 checkpoint x MTBF) (Young 1974, CACM 17 (9)).
 Seconds best_checkpoint_interval(const Reliability& r, double devices);
-// Share of the time that becomes progress: 1 less checkpoints, work done twice and restarts; at least 0.
+// The share of time that becomes progress: 1 less checkpoints, work done twice and restarts; at least 0.
 //   1 - checkpoint / interval - (interval / 2 + restart) / MTBF
 double goodput(const Reliability& r, double devices, Seconds interval);
 
@@ -35,12 +35,12 @@ struct RunCost {
   double device_hours = 0, days = 0, usd = 0, mwh = 0, tonnes_co2e = 0;
 };
 RunCost cost_of_run(const RunPlan& run);
-// The same for device hours that were counted by others.
+// The cost of device hours that are given, not computed from the run's tokens and rate.
 RunCost cost_of_hours(double device_hours, const RunPlan& run);
 
 // US dollars for a million tokens at a steady rate.
 double usd_per_million_tokens(double usd_per_device_hour, double devices, double tokens_per_second);
-// kWh for them: `watts` is what a device draws of the site, its share of the node and the site's PUE in it.
+// kWh for a million tokens. `watts` is a device's power with its share of the node, times the site's PUE.
 double kwh_per_million_tokens(double watts, double devices, double tokens_per_second);
 
 }  // namespace sim

@@ -1,4 +1,4 @@
-// Loss against parameters and tokens, and what follows: compute-optimal and over-trained models.
+// The loss as a function of parameters and tokens, and what follows: compute-optimal and over-trained models.
 #pragma once
 
 namespace sim {
@@ -10,22 +10,22 @@ struct ScalingLaw {
   double loss(double parameters, double tokens) const;
 };
 
-// The third approach's fit of the paper, equation 10.
+// The fit of the paper's third approach, equation 10.
 ScalingLaw hoffmann_2022();
-// The same data fitted again (Besiroglu et al. 2024, arXiv 2404.10102): agrees with the paper's other two
-// approaches, which the first does not.
+// The same data fitted again (Besiroglu et al. 2024, arXiv 2404.10102). This fit agrees with the paper's
+// other two approaches; the first fit does not.
 ScalingLaw besiroglu_2024();
 
 struct ModelAndData {
   double parameters = 0, tokens = 0;
 
-  // 6 N D, attention left out as scaling laws do (Kaplan et al. 2020, section 2.1).
+  // 6 N D. Scaling laws leave out attention (Kaplan et al. 2020, section 2.1).
   double training_flops() const { return 6 * parameters * tokens; }
-  // 2 N a token: the forward pass alone (the same section).
+  // 2 N FLOPs a token: the forward pass alone (the same section).
   double inference_flops(double served_tokens) const { return 2 * parameters * served_tokens; }
 };
 
-// Tokens that a model of `parameters` is best trained on where compute is what is short: about 20 each
+// The compute-optimal number of training tokens for a model of `parameters`: about 20 for each parameter
 // (Hoffmann et al. 2022, table 3).
 inline double compute_optimal_tokens(double parameters) {
   return 20 * parameters;
@@ -33,7 +33,7 @@ inline double compute_optimal_tokens(double parameters) {
 
 // Tokens with which a model of `parameters` reaches `loss`; infinite where it never does.
 double tokens_to_loss(const ScalingLaw& law, double parameters, double loss);
-// Models of no more parameters than this never reach it.
+// The number of parameters up to which no model reaches the loss, however many tokens it is trained on.
 double smallest_model(const ScalingLaw& law, double loss);
 
 // The model that reaches `loss` with the fewest FLOPs of training and of `inference_tokens` served: the more

@@ -1,10 +1,10 @@
-// How experts are divided beside tensor parallelism where nobody says it.
+// Fills in how experts are divided beside tensor parallelism where the user does not say it.
 #pragma once
 #include "sim/scenario/scenario.h"
 
 namespace sim {
 
-// What the description of a run says of it.
+// Which of these fields the description of a run sets itself.
 struct SaidOfExperts {
   bool sequence_parallel = false, expert_tensor_parallel = false;
 };

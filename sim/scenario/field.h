@@ -1,7 +1,7 @@
-// A row of the table of what can be said about a run: a member of a part of the scenario with its name in files,
-// its flag, its help, its label on screen, its legal values, who searches it and when it matters. Its default is
-// the member's own. Rows stand below the struct whose members they are: strategy.h, workload.h,
-// implementation.h, hardware.h, model.h. fields.h reads those of all parts.
+// A row of the table of fields: a member of a part of the scenario, with its name in files, its flag, its
+// help, its label on screen, its legal values, what searches do with it and when it matters. Its default is
+// the member's own. Rows stand below the struct that has their members: strategy.h, workload.h,
+// implementation.h, hardware.h, model.h. fields.h reads the rows of all parts.
 //
 // A new field is a member with its row, and code where it acts.
 #pragma once
@@ -33,15 +33,15 @@ inline constexpr std::int64_t kMostBucketBytes = std::int64_t{1} << 53;  // a do
 enum class FieldUnit {
   none,
   tokens,   // "8k" is 8,192
-  bytes,    // in files with a unit behind the name
-  percent,  // on screen; a share in files
+  bytes,    // files write a unit behind the name
+  percent,  // on screen; files hold a share of 1
 };
 
 // What a search over strategies does with a field.
 enum class FieldSearch {
   none,     // stays as it is
   allowed,  // stays unless the search is given values for it
-  always,   // is for the search to decide
+  always,   // the search decides it
 };
 
 struct Scenario;
@@ -53,15 +53,15 @@ struct Field {
   using Bound = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
   std::string_view name;
   T Part::*member = nullptr;
-  std::string_view flag;   // without its dashes; empty: it has none, and `--set PART.NAME=VALUE` says it
+  std::string_view flag;   // without its dashes; empty: it has none, and `--set PART.NAME=VALUE` sets it
   std::string_view label;  // empty: not offered on screen
   std::string_view help;
   Bound least = std::numeric_limits<Bound>::lowest(), most = std::numeric_limits<Bound>::max();
-  std::span<const std::string_view> words{};  // of text and types: those that are legal
+  std::span<const std::string_view> words{};  // the legal words of a field of text or of a type
   FieldUnit unit = FieldUnit::none;
   FieldSearch search = FieldSearch::none;
-  FieldApplies applies = nullptr;  // whether it changes anything of the scenario, or is set; none: always
-  bool rare = false;               // on screen folded away while it is as it begins
+  FieldApplies applies = nullptr;  // whether it matters in the scenario, or is set; none: always
+  bool rare = false;               // folded away on screen while it has its default
 
   template <class Value>
   constexpr Field with(Value Field::*what, Value value) const {
@@ -94,7 +94,7 @@ constexpr Field<Part, T> field(std::string_view name, T Part::*member, std::stri
   return f;
 }
 
-// When fields matter. Each is true, too, where the field is set: what is set is seen.
+// When fields matter. Each function is also true where the field itself is set, so that a set field is shown.
 bool trains(const Scenario& scenario);
 bool generates(const Scenario& scenario);
 bool has_experts(const Scenario& scenario);
@@ -112,8 +112,8 @@ bool keeps_cache(const Scenario& scenario);
 bool freezes_weights(const Scenario& scenario);
 bool accumulates_on_one_device(const Scenario& scenario);
 
-// Words that fields take. What schedules, groups of recomputed operations and weights with adapters are,
-// plan/schedule.h, plan/recompute.h and plan/lora.h say.
+// Words that fields take. plan/schedule.h, plan/recompute.h and plan/lora.h explain the schedules, the groups
+// of recomputed operations and the weights with adapters.
 // clang-format off
 template <class... Word>
 constexpr auto words(Word... word) {
@@ -130,7 +130,7 @@ inline constexpr auto kLoraTargets = words(
     "query", "key", "value", "output", "gate", "up", "down", "attention", "mlp", "all");
 // clang-format on
 
-// The rows of a part, a tuple.
+// The rows of a part, as a tuple.
 template <class Part>
 inline constexpr std::nullptr_t kFields = nullptr;
 

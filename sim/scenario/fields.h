@@ -1,6 +1,6 @@
-// What can be said about a run, each thing once: the rows (field.h) of all parts of a scenario. Files, flags, the
-// command that describes a scenario, validate(), searches, the planner's keys, Configure and random tests read
-// them.
+// The table of everything that can be said about a run, each thing once: the rows (field.h) of all parts of a
+// scenario. Files, flags, the command that describes a scenario, validate(), searches, the planner's keys,
+// Configure and random tests read them.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -42,7 +42,7 @@ constexpr void for_each_field(Visit visit) {
   std::apply([&](const auto&... row) { (visit(row), ...); }, kFields<Part>);
 }
 
-// An order of all values of a part: keys of what depends on it forget no field.
+// An order of all values of a part, for the keys of maps. It compares all fields, so none is forgotten.
 template <class Part>
 bool less_by_fields(const Part& a, const Part& b) {
   const auto less = [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -66,18 +66,18 @@ struct AnyField {
   Kind kind = Kind::text;
   bool optional = false;  // its text is empty where it is not set
   std::span<const std::string_view> words;
-  double least = 0, most = 0;  // of a number, whole or not
+  double least = 0, most = 0;  // of a number, whole or fractional
   FieldUnit unit = FieldUnit::none;
   FieldSearch search = FieldSearch::none;
   FieldApplies applies = nullptr;
   bool rare = false;
 
-  // As it is typed behind its flag.
+  // The field's value, as it is typed behind its flag.
   std::string (*text)(const Scenario&) = nullptr;
-  // Sets what the text says; false, and nothing is changed, where it says nothing that the field can hold.
-  // A number out of range is for validate() to refuse.
+  // Sets the field to the text. False, with nothing changed, where the field cannot hold the text. validate()
+  // refuses a number that is out of range.
   bool (*set)(Scenario&, const std::string& text) = nullptr;
-  // For a number, whole or not; null for others.
+  // The value of a number, whole or fractional; null for other kinds.
   double (*number)(const Scenario&) = nullptr;
   void (*set_number)(Scenario&, double) = nullptr;
   void (*copy)(const Scenario& from, Scenario& to) = nullptr;
@@ -89,10 +89,10 @@ struct AnyField {
 };
 // The fields of all parts: model, hardware, strategy, workload, implementation.
 std::span<const AnyField> all_fields();
-// By its path, "strategy.zero_stage"; null where there is none.
+// The field with a path such as "strategy.zero_stage"; null where there is none.
 const AnyField* field_at(std::string_view path);
 
-// By its member.
+// The field of a member.
 template <class Part, class T>
 const AnyField& field_of(T Part::*member) {
   std::string_view name;

@@ -5,7 +5,7 @@
 
 namespace sim {
 
-// As a list of fields (listed_fields.h).
+// Visits the fields of a part as a list of fields does (listed_fields.h).
 void table_fields(auto& v, auto& part) {
   for_each_field<std::remove_cvref_t<decltype(part)>>([&](const auto& row) {
     auto& value = part.*row.member;

@@ -1,5 +1,5 @@
-// One accelerator (or one CPU machine), and how many of them are joined how. Peaks are dense, from
-// datasheets; what is reached of them is a calibration's business (cost/calibration.h).
+// One accelerator (or one CPU machine), how many are joined, and by which links. Peaks are dense, from
+// datasheets. The share of a peak that is reached belongs to calibrations (cost/calibration.h).
 #pragma once
 #include <map>
 #include <string>
@@ -20,11 +20,11 @@ struct Hardware {
   Seconds launch;           // fixed cost of one operation (kernel launch, or fork and join of threads)
   int multiprocessors = 0;  // SMs of a GPU, cores of a CPU
   double power_w = 0;
-  // Clock under a training step's load over that of kernels timed alone: limits of power and heat.
+  // Clock under a training step's load over that of kernels timed alone: power and heat limit it.
   double sustained_clock = 1;
-  // Devices of one sort are not alike: standard deviations, over the mean, of the time that the same work
-  // takes under load on one device and another (chips, power, heat), and of a micro-batch's pass on one
-  // device from one time to the next. cost/stragglers.h says what they cost.
+  // Devices of one sort are not equally fast, because of chips, power and heat. device_spread is the standard
+  // deviation between devices of the time of the same work under load, over the mean. pass_jitter is that of
+  // a micro-batch's pass on one device from one time to the next. cost/stragglers.h says what they cost.
   double device_spread = 0;
   double pass_jitter = 0;
   bool is_cpu = false;  // the machine's own processor: its memory is the host's
@@ -32,15 +32,15 @@ struct Hardware {
   BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
   BytesPerSecond network_link;  // per device and direction between nodes; 0: none
   Seconds node_latency, network_latency;
-  // Least time of a step of a ring that crosses nodes, whatever its bytes; 0: that of InfiniBand's hops.
+  // Least time of a step of a ring that crosses nodes, whatever its bytes; 0: the time of InfiniBand's hops.
   Seconds network_step;
   BytesPerSecond host_link;              // per device and direction to the host's memory (PCIe); 0: none
-  BytesPerSecond host_memory_bandwidth;  // of the host, a device's share; 0: none
+  BytesPerSecond host_memory_bandwidth;  // a device's share of the host's; 0: none
   std::string source;
 
   bool operator==(const Hardware&) const = default;
 
-  // Peak for a type. Throws PresetError if the chip has no arithmetic for it: none stands in for another.
+  // The peak for a type. Throws PresetError if the chip has no arithmetic for it: no other type replaces it.
   FlopsPerSecond peak_for(DType t) const;
   bool has_peak_for(DType t) const;
 };

@@ -14,13 +14,13 @@
 
 namespace sim {
 
-// A config.json has dozens of fields that do not bear on shapes; those that would change the mathematics and
+// A config.json has dozens of fields that do not bear on shapes. Fields that would change the mathematics and
 // are not supported are refused by name.
 class HuggingFaceConfig : public JsonObject {
  public:
   using JsonObject::JsonObject;
 
-  // Whole numbers of at least 1, which is what every size is.
+  // A size: a whole number of at least 1. Throws PresetError for any other.
   std::int64_t size(std::string_view key) {
     const std::int64_t value = integer(key);
     if (value < 1) fail(key, "must be at least 1, but is " + std::to_string(value));
@@ -29,8 +29,8 @@ class HuggingFaceConfig : public JsonObject {
   std::int64_t size(std::string_view key, std::int64_t otherwise) {
     return has_value(key) ? size(key) : otherwise;
   }
-  // A number that a size is computed of: within what models can have, the size stays in 64 bits. validate()
-  // finds sizes that no model has where nothing is computed of them here.
+  // A number from which a size is computed. Within the bounds of real models the size stays in 64 bits.
+  // validate() finds impossible sizes where nothing is computed from them here.
   std::int64_t factor(std::string_view key, std::int64_t least = 1, std::int64_t most = kLargestWidth) {
     const std::int64_t value = integer(key);
     if (value < least || value > most)
@@ -48,7 +48,7 @@ class HuggingFaceConfig : public JsonObject {
     fail(key, std::string("must be ") + (expected ? "true" : "false") + ": no plan is made for it otherwise");
   }
 
-  // One of these words; the first, or `usual`, where it says none.
+  // One of these words. Where the file has none: `usual`, or the first word if `usual` is empty.
   std::string one_of(std::string_view key, std::initializer_list<std::string_view> words,
                      std::string_view usual = {}) {
     const std::string word = text(key, std::string(usual.empty() ? *words.begin() : usual));
@@ -58,26 +58,26 @@ class HuggingFaceConfig : public JsonObject {
   }
 };
 
-// What a head has of the hidden size, which the heads must divide.
+// The width of one head: the hidden size divided by the heads. Fails if they do not divide it.
 std::int64_t heads_share(HuggingFaceConfig& config, std::string_view hidden_key, std::int64_t hidden,
                          std::int64_t heads);
 
-// Sizes that Llama and most later families share, by its names; two of them some call otherwise.
+// Sizes that Llama and most later families share, by Llama's names; families may rename two of them.
 Model read_sizes(HuggingFaceConfig& config, std::string_view norm_eps = "rms_norm_eps",
                  std::string_view head_dim = "head_dim");
 
-// Layers with windows, unless these mask nothing.
+// Reads the windows of attention; windows that mask nothing are left out.
 void read_window(HuggingFaceConfig& config, Model& m);
 
 // A family of models, by its model_type.
 struct HuggingFaceFamily {
   std::string_view name;
   Model (*read)(HuggingFaceConfig& config, std::string_view name);
-  bool rotates = false;  // by rotary embeddings of which files say what Llama's do
-  // What files leave out because transformers takes it as known, as JSON.
+  bool rotates = false;  // has rotary embeddings, described in files as Llama's are
+  // Fields, as JSON, that files leave out because transformers has defaults for them.
   std::string_view defaults{};
 };
-// Those that do not lie as Llama's do.
+// The families whose files are not laid out as Llama's.
 std::span<const HuggingFaceFamily> other_families();
 
 }  // namespace sim

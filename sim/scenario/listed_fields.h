@@ -31,7 +31,7 @@ namespace sim {
 template <class T, class Struct>
 concept Like = std::same_as<std::remove_const_t<T>, Struct>;  // to be read, or only written
 
-// What the numbers of a file may be. A number that has no least may be none (null).
+// The legal range of a file's numbers. A number without a least may be null.
 struct LegalNumbers {
   std::optional<double> least{};
   std::optional<int> least_small{};
@@ -88,12 +88,12 @@ class FieldReader {
     if (object_.has(key)) x.reset();
     if (object_.has_value(key)) one_of(key, x.emplace(), words);
   }
-  // `words` lists for the message those that are meant.
+  // `words` lists the legal words, for the message of an error.
   template <class Enum>
   void needed_word(std::string_view key, Enum& x, std::string_view words) {
     x = object_.word<Enum>(key, words);
   }
-  // What a field must be beside its type. A writer asks nothing: what it writes was legal.
+  // A condition on a field beyond its type. A writer does not check it: what it writes was legal.
   void require(bool holds, std::string_view key, const std::string& words) {
     if (!holds) object_.fail(key, words);
   }
@@ -262,7 +262,7 @@ class FieldWriter {
   Json& json_;
 };
 
-// For the few fields that are read otherwise than they are written: if constexpr (reads<decltype(v)>).
+// For the few fields whose reading differs from their writing: if constexpr (reads<decltype(v)>).
 template <class FieldVisitor>
 inline constexpr bool reads = std::remove_cvref_t<FieldVisitor>::kReads;
 

@@ -1,6 +1,6 @@
-// The memories that an operation's operands can come from, each with a bandwidth and so with a roof of its
-// own: on the chip, the device's, the host's. Data with sources, presets/memory_levels.json; what a preset of
-// hardware says itself stands there alone.
+// The memories that an operation's operands can come from: on the chip, the device's, the host's. Each has a
+// bandwidth, and so a roof of its own. The data, with sources, is in presets/memory_levels.json; memories
+// that a preset of hardware describes stand in that preset alone.
 #pragma once
 #include <string>
 #include <string_view>
@@ -17,11 +17,11 @@ struct MemoryLevel {
   std::string source;
 };
 
-// The levels, the fastest first, each with the bandwidth of all multiprocessors together; the device's own
-// memory is among them. Levels that nobody has told are left out: hardware that was measured has no caches
-// here. Throws PresetError where the file cannot be read.
+// The levels, the fastest first, each with the bandwidth of all multiprocessors together. The device's own
+// memory is one of them. Levels without known data are left out: measured hardware has no caches here. Throws
+// PresetError where the file cannot be read.
 std::vector<MemoryLevel> memory_levels(const Hardware& hardware);
-// What is in the file, as text, for tests and other files.
+// The levels that a file's text has for a hardware preset, for tests and other files.
 std::vector<MemoryLevel> levels_on_chip(std::string_view json, const std::string& file,
                                         std::string_view hardware);
 

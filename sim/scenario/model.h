@@ -1,4 +1,4 @@
-// A decoder-only transformer by its shape. Field names are Hugging Face's config.json.
+// The shape of a decoder-only transformer. Field names are those of Hugging Face's config.json.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace sim {
 
 enum class Norm { layernorm, rmsnorm };
-// What a LayerNorm learns; an RMSNorm has a gain.
+// What a LayerNorm learns. An RMSNorm always has a gain.
 enum class NormParameters {
   gain_and_bias,
   gain,  // PaLM, DBRX
@@ -28,7 +28,7 @@ enum class Activation {
   geglu,           // gelu(gate) * up (Gemma)
   clamped_swiglu,  // gate * sigmoid(1.702 gate) * (up + 1), both clamped (gpt-oss)
 };
-// Where a layer's norms are: of what attention and feed-forward read, of what they give, or of both.
+// Where a layer's norms are: on the inputs of attention and feed-forward, on their outputs, or on both.
 enum class NormPlacement {
   before,
   after,   // OLMo 2
@@ -37,23 +37,23 @@ enum class NormPlacement {
 enum class Position {
   learned,
   rope,
-  alibi,  // a bias of attention's scores by distance: no parameters, nothing but attention knows of it
+  alibi,  // a bias on attention's scores by distance: no parameters, and only attention uses it
   none,
 };
-// RMSNorm of queries and keys before they are turned.
+// RMSNorm of queries and keys, before the rotary embedding.
 enum class QkNorm {
   none,
-  per_head,      // one gain of head_dim for all heads of queries and one for keys (Qwen3)
+  per_head,      // one gain of head_dim elements for all query heads, one for keys (Qwen3)
   all_heads,     // over all heads at once (OLMo 2)
-  without_gain,  // each head by itself, nothing learned, in layers that positions rotate (Llama 4)
+  without_gain,  // each head by itself, nothing learned, in layers with rotary embeddings (Llama 4)
 };
-// What a router makes of its logits.
+// How a router turns its logits into scores.
 enum class ScoringFunc {
   softmax,
   sigmoid,  // DeepSeek-V3
 };
-// What the weights of a token's experts multiply. On the activation and on the output are the same but for
-// the bias of the last product.
+// What the weights of a token's experts multiply. Weights on the activation and on the output give the same
+// result but for the bias of the last product.
 enum class ExpertWeights {
   activation,
   input,   // Llama 4
@@ -71,9 +71,9 @@ struct RopeScaling {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   std::int64_t original_max_position_embeddings = 8192;
-  // yarn (Peng et al. 2023, arXiv 2309.00071): turns within the original length between which frequencies are
-  // blended, at whole dimensions or not; cosines and sines are multiplied by the factor, 0: 0.1 ln(factor)
-  // + 1.
+  // yarn (Peng et al. 2023, arXiv 2309.00071) blends frequencies that turn between beta_slow and beta_fast
+  // times in the original length; `truncate`: the ends are whole dimensions. Cosines and sines are multiplied
+  // by attention_factor; 0: by 0.1 ln(factor) + 1.
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
   double attention_factor = 0;
@@ -83,25 +83,25 @@ template <>
 inline constexpr std::array<std::string_view, 4> kOtherWords<RopeScaling::Kind>{"default", "linear", "llama3",
                                                                                 "yarn"};
 
-// Feed-forward networks of which a router chooses some for each token. num_experts 0: there are none.
+// Feed-forward networks; a router chooses some of them for each token. num_experts 0: there are none.
 struct MixtureOfExperts {
-  std::int64_t num_experts = 0;            // of a layer, without shared ones
+  std::int64_t num_experts = 0;            // in a layer, without shared experts
   std::int64_t num_experts_per_tok = 0;    // chosen for a token
-  std::int64_t moe_intermediate_size = 0;  // width of one
-  // Width of all experts together that every token passes; 0: none. Its output may have a gate of its own.
+  std::int64_t moe_intermediate_size = 0;  // width of one expert
+  // Total width of the shared experts, which every token passes; 0: none. Their output may have a gate.
   std::int64_t shared_expert_intermediate_size = 0;
   bool shared_expert_gate = false;  // a sigmoid of a product with the token (Qwen1.5-MoE)
-  // Type of the experts' published weights where it has fewer than 16 bits, under 16-bit activations
-  // (gpt-oss: MXFP4); a scale of 32 bits is for so many weights.
+  // The type of the experts' published weights where it has fewer than 16 bits, with 16-bit activations
+  // (gpt-oss: MXFP4). A scale of 32 bits serves weights_group weights.
   std::optional<DType> weights_dtype{};
   std::int64_t weights_group = 0;
   bool router_bias = false;  // one number an expert, of the router or for balance (gpt-oss, DeepSeek-V3)
-  // Layers before first_k_dense_replace are dense, and of the rest all but each decoder_sparse_step-th.
+  // Layers before first_k_dense_replace are dense; so are later ones but each decoder_sparse_step-th.
   std::int64_t first_k_dense_replace = 0;
   std::int64_t decoder_sparse_step = 1;
-  // Experts lie in n_group groups, of which a token's lie in topk_group at most (DeepSeek-V3).
+  // Experts form n_group groups. A token's experts are in at most topk_group of them (DeepSeek-V3).
   std::int64_t n_group = 1, topk_group = 1;
-  // Weights of the chosen experts: scores, divided by their sum or not, times the factor.
+  // Weights of the chosen experts: their scores, divided by their sum if norm_topk_prob, times the factor.
   ScoringFunc scoring_func = ScoringFunc::softmax;
   bool norm_topk_prob = true;
   double routed_scaling_factor = 1;
@@ -110,7 +110,7 @@ struct MixtureOfExperts {
 };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): queries, and keys with values, pass through
-// latent vectors; what rotary embeddings turn stands beside. kv_lora_rank 0: there is none.
+// latent vectors; the rotated elements are kept beside them. kv_lora_rank 0: there is none.
 struct LatentAttention {
   std::int64_t q_lora_rank = 0;  // 0: queries come from the hidden state
   std::int64_t kv_lora_rank = 0;
@@ -124,21 +124,21 @@ struct LatentAttention {
 struct StateSpace {
   std::int64_t mamba_num_heads = 0, mamba_head_dim = 0;
   std::int64_t ssm_state_size = 0;  // numbers that a head keeps for each of its mamba_head_dim channels
-  std::int64_t n_groups = 1;        // of heads that share what writes and reads their states
+  std::int64_t n_groups = 1;        // groups of heads; a group's heads share the vectors for their states
   std::int64_t conv_kernel = 4;     // tokens that the convolution before the scan sees
   std::int64_t chunk_size = 128;    // tokens that the scan takes as one product
   bool operator==(const StateSpace&) const = default;
 
   std::int64_t inner_size() const { return mamba_num_heads * mamba_head_dim; }
-  // Channels of the convolution: what the states are written from, and what writes and reads them.
+  // Channels of the convolution: the inputs of the states, and the vectors that write and read the states.
   std::int64_t conv_size() const { return inner_size() + 2 * n_groups * ssm_state_size; }
-  // Rows of the projection into the mixer: gate, the convolution's channels, a time step a head.
+  // Rows of the projection into the mixer: the gate, the convolution's channels, a time step for each head.
   std::int64_t projection_size() const { return inner_size() + conv_size() + mamba_num_heads; }
-  // Numbers that generation keeps of a sequence for each layer.
+  // Numbers of a sequence's state that generation keeps in each layer.
   std::int64_t state_size() const { return inner_size() * ssm_state_size; }
 };
 
-// What a layer consists of. All but `whole` are one block behind one norm, as hybrid models have them.
+// What a layer consists of. Each sort but `whole` is one block behind one norm, as in hybrid models.
 enum class LayerSort { whole, state_space, attention, feed_forward, experts };
 std::optional<LayerSort> layer_sort_from_letter(char letter);  // M, *, -, E
 
@@ -164,26 +164,26 @@ struct Model {
   double rope_theta = 10000;
   RopeScaling rope_scaling{};
   QkNorm qk_norm = QkNorm::none;
-  // Scores are divided by its root (Gemma 2 27B, Gemma 3 27B); 0: by head_dim's.
+  // Attention's scores are divided by its root (Gemma 2 27B, Gemma 3 27B); 0: by head_dim's root.
   double query_pre_attn_scalar = 0;
-  // Scores before the softmax, and the head's logits, are c tanh(x / c) (Gemma 2); 0: as they are.
+  // Scores before the softmax, and the head's logits, become c tanh(x / c) (Gemma 2); 0: they stay.
   double attn_logit_softcapping = 0, final_logit_softcapping = 0;
   bool attention_sinks = false;     // one learned score a head that takes part in the softmax (gpt-oss)
-  bool embedding_norm = false;      // a norm of embeddings (BLOOM)
-  double embedding_multiplier = 1;  // of embeddings as layers read them, not of a tied head (Gemma)
+  bool embedding_norm = false;      // a norm on the embeddings (BLOOM)
+  double embedding_multiplier = 1;  // on embeddings as layers read them, not on a tied head (Gemma)
   NormPlacement norm_placement = NormPlacement::before;
-  bool norm_gains_from_one = false;  // files have RMSNorms' gains less 1 (Gemma)
+  bool norm_gains_from_one = false;  // files store RMSNorms' gains minus 1 (Gemma)
   // The share of each head's elements that positions rotate, the first ones in files (GPT-NeoX).
   double partial_rotary_factor = 1;
-  double rope_local_base_freq = 0;  // rope_theta of layers with windows, unscaled (Gemma 3); 0: as others
+  double rope_local_base_freq = 0;  // unscaled rope_theta of layers with windows (Gemma 3); 0: as in others
   bool parallel_residual = false;   // feed-forward beside attention, from the same input (GPT-J, Falcon)
-  bool shared_norm = false;         // ... and of one norm's output
-  // Tokens that a query sees, itself included; 0: all. Each sliding_window_pattern-th layer sees all; 0:
-  // none.
+  bool shared_norm = false;         // ... and both read one norm's output
+  // Tokens that a query sees, itself included; 0: all. Each sliding_window_pattern-th layer sees all tokens;
+  // 0: no layer does.
   std::int64_t sliding_window = 0;
   std::int64_t sliding_window_pattern = 0;
-  // Attention within segments of so many tokens, of which a query sees those before it (Llama 4); 0: none.
-  // Each no_rope_layer_interval-th layer sees all and has no rotary embedding; 0: no layer is so.
+  // Attention stays within segments of so many tokens; a query sees its segment's tokens up to itself (Llama
+  // 4); 0: none. Each no_rope_layer_interval-th layer sees all and has no rotary embedding; 0: no such layer.
   std::int64_t attention_chunk_size = 0;
   std::int64_t no_rope_layer_interval = 0;
   MixtureOfExperts moe{};
@@ -192,7 +192,7 @@ struct Model {
   // Nemotron-H's letters, one a layer: M a state-space mixer, * attention, - a feed-forward network, E
   // experts. Empty: every layer is attention and a feed-forward network (or experts).
   std::string hybrid_override_pattern{};
-  // Multi-token prediction: modules of a layer each, one after the other, that training runs besides.
+  // Multi-token prediction: modules of one layer each, one after the other, which only training runs.
   std::int64_t num_nextn_predict_layers = 0;
   std::string source{};  // where the shape comes from
 
@@ -206,7 +206,7 @@ struct Model {
   bool has_latent_attention() const { return latent.kv_lora_rank > 0; }
   bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
   LayerSort sort_of_layer(std::int64_t layer) const;
-  // Layers of a sort in a hybrid model; in any other model all are whole.
+  // The number of layers of a sort in a hybrid model; in any other model all layers are `whole`.
   std::int64_t layers_of(LayerSort sort) const;
   std::int64_t attention_layers() const {
     return layers_of(LayerSort::whole) + layers_of(LayerSort::attention);
@@ -225,10 +225,10 @@ struct Model {
   bool is_chunk_layer(std::int64_t layer) const {
     return attention_chunk_size > 0 && !is_unrotated_layer(layer);
   }
-  // Most tokens that a query of a layer with a window, or with segments, sees; 0: there are no such layers.
+  // The most tokens that a query sees in a layer with a window or with segments; 0: no such layers.
   std::int64_t reach_of_windows() const { return sliding_window > 0 ? sliding_window : attention_chunk_size; }
-  // Layers of a kind among the first num_hidden_layers; dense_layers: with a feed-forward network of their
-  // own.
+  // The number of layers of a kind among the first num_hidden_layers; dense_layers() counts those with a
+  // feed-forward network of their own.
   std::int64_t dense_layers() const;
   std::int64_t expert_layers() const { return count_layers(&Model::is_expert_layer); }
   std::int64_t window_layers() const { return count_layers(&Model::is_window_layer); }
@@ -240,7 +240,7 @@ struct Model {
   std::int64_t value_size() const {
     return num_attention_heads * (has_latent_attention() ? latent.v_head_dim : head_dim);
   }
-  // Elements of a head that rotary tables have; those beyond rotated_size() stay as they are.
+  // Elements of a head that rotary tables cover; the elements beyond rotated_size() stay as they are.
   std::int64_t rope_size() const { return has_latent_attention() ? latent.qk_rope_head_dim : head_dim; }
   // Elements of a head that positions rotate, a whole number of pairs.
   std::int64_t rotated_size() const {
@@ -255,7 +255,7 @@ struct Model {
   bool norms_after() const { return norm_placement != NormPlacement::before; }
   std::int64_t key_value_size() const { return num_key_value_heads * head_dim; }
   std::int64_t qkv_size() const { return query_size() + 2 * key_value_size(); }
-  // Numbers that a layer's cache holds of a token: latent attention keeps the latent and the rotary key.
+  // Numbers that a layer's cache holds for a token: latent attention keeps the latent and the rotary key.
   std::int64_t cache_size() const {
     return has_latent_attention() ? latent.kv_lora_rank + latent.qk_rope_head_dim : 2 * key_value_size();
   }
@@ -282,8 +282,8 @@ inline constexpr auto kFields<Model> = [] {
 }();
 // clang-format on
 
-// Number of parameters, counted tensor by tensor; for sizes in which validate() (scenario.h) finds no
-// problem.
+// The number of parameters, counted tensor by tensor. The sizes must be such that validate() (scenario.h)
+// finds no problem.
 struct ParameterCount {
   std::int64_t embedding = 0;  // tokens and learned positions, and their norm
   std::int64_t attention_per_layer =
@@ -294,14 +294,14 @@ struct ParameterCount {
   std::int64_t norms_per_layer = 0;
   std::int64_t final_norm = 0;
   std::int64_t head = 0;    // 0 where it is tied to the embedding
-  std::int64_t total = 0;   // without the layers of multi-token prediction, as models are named
-  std::int64_t active = 0;  // what a token passes: of the routed experts those that are chosen
-  std::int64_t multi_token_prediction = 0;  // its layers, which training holds besides
+  std::int64_t total = 0;   // without multi-token prediction, as in models' names
+  std::int64_t active = 0;  // parameters that a token passes: only the chosen routed experts count
+  std::int64_t multi_token_prediction = 0;  // its layers, which only training holds
 };
 ParameterCount count_parameters(const Model& model);
 
-// A Hugging Face config.json; its families are in hugging_face_config.cpp (transformers 4 and 5 write RoPE
-// differently, both are read). Throws PresetError (scenario/preset.h) that names file and field.
+// Reads a Hugging Face config.json. hugging_face_config.cpp has the families of models. transformers 4 and 5
+// write RoPE differently; both are read. Throws PresetError (scenario/preset.h) that names file and field.
 Model model_from_hugging_face_config(std::string_view json, const std::string& file);
 
 }  // namespace sim

@@ -17,14 +17,14 @@ inline constexpr std::string_view kThisMachine = "this-machine";
 
 enum class PresetKind { model, hardware, implementation, workload, scenario, series };
 
-// Where presets lie: the environment's RIDGEPOINT_PRESETS, else beside the installed program, else the source
-// tree.
+// The folder of presets: the environment's RIDGEPOINT_PRESETS, else beside the installed program, else in the
+// source tree.
 std::filesystem::path preset_directory();
 
-// Throws std::system_error, one sentence, where RIDGEPOINT_PRESETS names no folder of them.
+// Throws std::system_error, with one sentence, where RIDGEPOINT_PRESETS names no folder of presets.
 void require_preset_directory();
 
-// The bytes of a file in it. Throws PresetError where there is none, and as require_preset_directory().
+// The bytes of a file of that folder. Throws PresetError if unreadable, and as require_preset_directory().
 std::string preset_text(const std::filesystem::path& file);
 
 // The file of a preset, by its name or an alias; nothing where there is none, or where aliases.json cannot be
@@ -42,13 +42,13 @@ Workload load_workload_preset(std::string_view name);
 Scenario load_scenario_preset(std::string_view name);
 SeriesSet load_series_preset(std::string_view name);
 
-// presets/aliases.json: "h100" is "h100-sxm". Models are found in others' spellings too:
-// "Meta-Llama-3-70B-Instruct", "GPT3 175B". Names that are no alias come back as they are.
+// Resolves presets/aliases.json: "h100" is "h100-sxm". Models are also found under other people's spellings:
+// "Meta-Llama-3-70B-Instruct", "GPT3 175B". A name that is no alias comes back as it is.
 std::string resolve_alias(PresetKind kind, std::string_view name);
 
-// Scenario files: each part is a preset's name, or an object, which may have "extends" with a preset's name;
-// so may the whole. to_json writes every field, and reads back equal. Hardware "this-machine" is left as that
-// name alone: whoever can measure it fills it in (runtime/this_machine.h).
+// Scenario files. Each part is a preset's name or an object. An object, also the whole file, may have
+// "extends" with a preset's name. to_json writes every field, and its output reads back equal. Hardware
+// "this-machine" stays a name alone: whoever can measure it fills it in (runtime/this_machine.h).
 Scenario scenario_from_json(std::string_view json, const std::string& file);
 std::string to_json(const Scenario& scenario);
 Model model_from_json(std::string_view json, const std::string& file);

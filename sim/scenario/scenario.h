@@ -1,4 +1,4 @@
-// What the user edits: a small plain value. Everything else is a function of it.
+// The user edits a scenario: a small plain value. Everything else is a function of it.
 #pragma once
 #include "sim/scenario/hardware.h"
 #include "sim/scenario/implementation.h"

@@ -6,7 +6,7 @@
 
 namespace sim {
 
-// Each refuses unknown fields. `name` is what the part is called where the object does not say.
+// Each function refuses unknown fields. `name` is the part's name where the object does not give one.
 Model model_from(JsonObject object, const std::string& name);
 Hardware hardware_from(JsonObject object, const std::string& name);
 Implementation implementation_from(JsonObject object, const std::string& name);

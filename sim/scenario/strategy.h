@@ -17,14 +17,14 @@ enum class Recompute {
   selective,   // the attention core alone (Korthikanti et al. 2022)
   full,        // all of every layer, from inputs that are kept every recompute_interval layers
   sqrt,        // full, with the interval nearest to the square root of the layers (Chen et al. 2016)
-  operations,  // those that recompute_operations names
+  operations,  // the operations that recompute_operations names
 };
 
 // How attention sees the tokens of other context-parallel ranks.
 enum class ContextParallelComm {
   all_gather,  // keys and values of all ranks are gathered (Llama 3, arXiv 2407.21783, section 3.3.2)
-  ring,        // they pass from rank to rank while blocks of attention are computed (Liu et al. 2023)
-  all_to_all,  // sequences are exchanged for heads (DeepSpeed-Ulysses, Jacobs et al. 2023)
+  ring,        // keys and values pass between ranks while attention's blocks are computed (Liu et al. 2023)
+  all_to_all,  // ranks trade parts of the sequence for heads (DeepSpeed-Ulysses, Jacobs et al. 2023)
 };
 
 // How tokens reach experts on other nodes.
@@ -40,32 +40,32 @@ struct Strategy {
   int tensor_parallel = 1;
   int pipeline_parallel = 1;
   int context_parallel = 1;
-  // Experts are divided over the data- and context-parallel devices, as in Megatron-LM: no further devices.
+  // Experts are divided over the data- and context-parallel devices, as in Megatron-LM; they add no devices.
   int expert_parallel = 1;
   int expert_tensor_parallel = 0;  // devices that share one expert: 0 for tensor_parallel, or 1
   ExpertDispatch expert_dispatch = ExpertDispatch::each_expert;
   int virtual_pipeline = 1;
-  // Layers of the pipeline's ends, which have embedding and head besides (Megatron-LM's
-  // --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers); the other stages share the rest.
-  // 0: an even share.
+  // Layers of the pipeline's first and last stage, which also have embedding and head (Megatron-LM's
+  // --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers). The other stages share the
+  // rest. 0: an even share.
   int first_stage_layers = 0, last_stage_layers = 0;
   int zero_stage = 0;
-  // ZeRO: neighbouring data- and context-parallel ranks that states are divided over; those of equal place in
-  // their groups hold the same (hybrid sharding). 0: all of them.
+  // ZeRO: the number of neighbouring data- and context-parallel ranks that states are divided over; ranks at
+  // the same place in their groups hold the same states (hybrid sharding). 0: all ranks.
   int shard_group = 0;
   int prefetch = 1;  // ZeRO 3: units whose parameters are gathered before their turn
-  // Gradients of consecutive layers that are reduced as one message, up to this many bytes; 0: a layer each.
+  // Gradients of consecutive layers are reduced as one message of at most so many bytes; 0: one a layer.
   std::int64_t gradient_bucket = 0;
   bool sequence_parallel = false;
   ContextParallelComm context_parallel_comm = ContextParallelComm::all_gather;
   std::string schedule = "1f1b";  // plan/schedule.h names them
-  // Which ranks are neighbours, fastest varying first (Megatron-LM's --order); expert-parallel ranks are some
-  // of the data-parallel ones.
+  // Which ranks are neighbours, fastest varying first (Megatron-LM's --order). Expert-parallel ranks are a
+  // part of the data-parallel ranks.
   std::string rank_order = std::string(kDefaultRankOrder);
   Recompute recompute = Recompute::none;
   int recompute_interval = 1;                          // full: layers
   std::vector<std::string> recompute_operations = {};  // operations: names in plan/recompute.h
-  bool offload_optimizer = false;                      // states live in the host's memory, which updates them
+  bool offload_optimizer = false;                      // states live in host memory; the host updates them
   bool offload_activations = false;                    // what is kept for backward waits in the host's memory
 
   bool operator==(const Strategy&) const = default;

@@ -1,4 +1,4 @@
-// What is asked of the model: training steps or generation.
+// The workload: what is asked of the model, training steps or generation.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,8 +16,8 @@ enum class Task { train, generate };
 enum class Optimizer {
   adamw,       // Loshchilov & Hutter 2019: two moments
   adamw_8bit,  // Dettmers et al. 2022: the moments in 8 bits, with a scale for every block
-  adafactor,   // Shazeer & Stern 2018: means of squares of rows and columns, no momentum
-  muon,        // Jordan et al. 2024: momentum of matrices made orthogonal; AdamW for the rest
+  adafactor,   // Shazeer & Stern 2018: mean squares of rows and of columns, no momentum
+  muon,        // Jordan et al. 2024: orthogonalised momentum of matrices; AdamW for the rest
   sgd,         // with momentum
   lion,        // Chen et al. 2023: the sign of a momentum, one state
 };
@@ -40,12 +40,12 @@ struct Workload {
   std::int64_t micro_batch_size = 1;   // sequences a device works on at a time
   std::int64_t global_batch_size = 1;  // sequences a step; micro-batches = global / (micro * data_parallel)
   Optimizer optimizer = Optimizer::adamw;
-  // The gradient's norm after a step's first micro-batch, too: with the whole step's it gives the gradient
-  // noise scale (economics/noise_scale.h).
+  // Measures the gradient's norm after a step's first micro-batch, too. With the norm of the whole step it
+  // gives the gradient noise scale (economics/noise_scale.h).
   bool measure_noise = false;
   // LoRA (plan/lora.h). 0: all weights learn.
   std::int64_t lora_rank = 0;
-  double lora_alpha = 16;  // adapters' results times alpha / rank
+  double lora_alpha = 16;  // adapters' results are multiplied by lora_alpha / lora_rank
   std::vector<std::string> lora_targets = {"query", "value"};
   FrozenWeights frozen_weights = FrozenWeights::as_dtype;
 
@@ -54,23 +54,23 @@ struct Workload {
   std::int64_t prompt_length = 128;
   std::int64_t max_new_tokens = 128;
   bool kv_cache = true;
-  // How weights of the layers' products and the KV cache are stored; empty: as dtype says. fp8 weights are
-  // multiplied in fp8, int8 and int4 are expanded to dtype in the product; embedding and head keep its type
-  // unless embedding_dtype says otherwise.
+  // How weights of the layers' products and the KV cache are stored; empty: in dtype. fp8 weights are
+  // multiplied in fp8; a product expands int8 and int4 weights to dtype. Embedding and head are stored in
+  // dtype unless embedding_dtype says otherwise.
   std::optional<DType> weights_dtype, kv_dtype;
   std::optional<DType> embedding_dtype;
-  std::optional<DType> expert_weights_dtype;  // of mixtures of experts, where it is not weights_dtype
-  // Tokens of a block of the KV cache: a sequence's blocks lie anywhere, a table says where (paged attention,
-  // Kwon et al. 2023, arXiv 2309.06180). 0: a sequence's whole length in one piece.
+  std::optional<DType> expert_weights_dtype;  // type of experts' weights, where it is not weights_dtype
+  // Tokens of a block of the KV cache. A sequence's blocks lie anywhere and a table records where (paged
+  // attention, Kwon et al. 2023, arXiv 2309.06180). 0: a sequence's whole length lies in one piece.
   std::int64_t kv_block = 0;
   std::int64_t weights_group = 0;  // weights that share a scale and a zero of 16 bits each; 0: a whole row
 
-  // Mixture of experts. Tokens of the busiest device over the mean, as expected: 1 is balanced routing, which
-  // the losses and biases of training aim at. Memory is for so many, unless the implementation has room for
+  // Mixture of experts. Expected tokens of the busiest device over the mean: 1 is balanced routing, the aim
+  // of the losses and biases of training. Memory is sized for so many, unless the implementation has room for
   // any choice.
   double expert_imbalance = 1;
-  // Rows that an expert has places for, over the mean; what is more is dropped, what is less is padding
-  // (Fedus et al. 2021, arXiv 2101.03961). 0: none is dropped.
+  // Rows that an expert has places for, over the mean. Rows beyond them are dropped; places without a row are
+  // padding (Fedus et al. 2021, arXiv 2101.03961). 0: no row is dropped.
   double expert_capacity_factor = 0;
 
   bool operator==(const Workload&) const = default;

@@ -1,4 +1,4 @@
-// The hardware and the tables that a row's GPU is predicted by.
+// The hardware and the tables with which a row's GPU is predicted.
 #pragma once
 #include <string_view>
 
@@ -7,14 +7,14 @@
 
 namespace sim {
 
-// The calibration preset, with its tables of a GPU, that the free text of a table means; loaded once. Throws
-// CannotPredict where no preset or no calibration is meant.
+// The calibration preset, with its tables, of the GPU that a table's free text means; loaded once. Throws
+// CannotPredict where no preset, or no calibration, matches the text.
 const Calibration& calibrated_device(std::string_view name);
 
-// "bfloat16", "fp16/bf16", "fp8 (128-block scaled)", of a column. Throws CannotPredict.
+// Reads a type from a column's text: "bfloat16", "fp16/bf16", "fp8 (128-block scaled)". Throws CannotPredict.
 DType dtype_of(std::string_view column, std::string_view text);
 
-// A time as a prediction in the given unit, and as a rate, of which the longest time makes the lowest.
+// A time as a prediction in a unit, and as a rate of `amount`; the longest time gives the lowest rate.
 Prediction as_time(std::string_view column, const MeasuredTime& time, double seconds_of_unit);
 Prediction as_rate(std::string_view column, const MeasuredTime& time, double amount);
 

@@ -1,4 +1,4 @@
-// The FLOPs that a table counts for a training step, by the words with which it says so.
+// The FLOPs that a table counts for a training step, from the words that state its convention.
 #pragma once
 #include <string_view>
 
@@ -12,8 +12,8 @@ struct CountedFlops {
   DType peak{};           // utilisation is of this type's dense peak
 };
 
-// `convention` is free text ("6N + 12Lhs", "96BsLh^2", "attention halved", "fp8 peak"); where it is silent
-// the framework's own formula is taken.
+// `convention` is free text ("6N + 12Lhs", "96BsLh^2", "attention halved", "fp8 peak"). Where it says
+// nothing, the framework's own formula is used.
 CountedFlops counted_flops(const Scenario& scenario, std::string_view convention, std::string_view framework);
 
 }  // namespace sim

@@ -1,4 +1,4 @@
-// A row of a table of generation and serving, as the case that it measured.
+// The case that a row of a table of generation and serving measured.
 #pragma once
 #include <optional>
 
@@ -8,10 +8,10 @@
 
 namespace sim {
 
-// How the engine was fed.
+// How requests reached the engine.
 enum class Load {
   batch,        // a batch of known size
-  concurrency,  // so many requests at any time
+  concurrency,  // a fixed number of requests at any time
   rate,         // requests at random times
   saturated,    // all requests at once: the most that the engine can do
 };
@@ -22,8 +22,8 @@ struct InferenceCase {
   Load load = Load::batch;
   std::optional<double> requests_per_second;
   int replicas = 1;              // engines that share the work: GPUs beyond those of one
-  bool assumed_lengths = false;  // the row does not give them
-  bool nearest_engine = false;   // no profile names its software
+  bool assumed_lengths = false;  // the row does not give the lengths
+  bool nearest_engine = false;   // no profile is of its software; the nearest engine stands for it
 };
 
 // Throws CannotPredict.

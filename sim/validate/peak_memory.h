@@ -13,15 +13,15 @@ struct MemoryBand {
 // Peaks of the pipeline stage that the software reports, over all modes that the row may have run in.
 struct PeakMemory {
   MemoryBand live;            // tensors
-  MemoryBand reserved;        // what the allocator holds for them
-  MemoryBand device;          // with what lies outside it
+  MemoryBand reserved;        // what the allocator holds for the tensors
+  MemoryBand device;          // with memory outside the allocator
   bool fits = true;           // on all stages, with free segments given back where the device is full
   bool reads_device = false;  // runs of the software report `device`, else `reserved`
 };
 PeakMemory peak_memory(const TrainingRow& training);
 
-// The number that the row reports: allocated where its component says so, else what its software's runs
-// print.
+// The number that the row reports: allocated memory where its component says so, else the number that the
+// row's software prints.
 Prediction memory_prediction(const TableRow& row, std::string_view column, const PeakMemory& peak);
 // "fits" or "does not fit".
 Prediction outcome_prediction(const PeakMemory& peak);

@@ -1,5 +1,5 @@
-// How well predictions order configurations of one model on one number of GPUs, and what running the first of
-// them costs.
+// How well predictions order the configurations of one model on one number of GPUs, and what it costs to run
+// the configuration that they put first.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace sim {
 
-// A model on so many GPUs, in at least five configurations that were predicted and measured.
+// A model on one number of GPUs, in at least five configurations that were both predicted and measured.
 struct RankedGroup {
   std::string model;
   int gpus = 0;
@@ -19,15 +19,15 @@ struct RankedGroup {
   double balance =
       0;  // pairs in the right order less those in the wrong one; ties in either count as neither
   double tau() const { return balance / static_cast<double>(pairs); }  // Kendall's
-  // Rows of the table: predicted to be fastest among those predicted to fit, as a planner proposes no others
-  // (a table without a predicted outcome is of runs that fitted); and measured to be fastest.
+  // Rows: `chosen` is predicted to be fastest among those predicted to fit (a planner proposes no others; in
+  // a table without a predicted outcome all runs fitted); `best` is measured to be fastest.
   std::size_t chosen = 0, best = 0;
-  double lost = 0;  // what the chosen takes longer than the best, a token, as a fraction
+  double lost = 0;  // extra time a token of `chosen` over that of `best`, as a fraction
 };
 
-// By number of GPUs, then model. A planner is given a batch: where a table has a global_batch, rows that do
-// not know theirs are of no group. No groups where a table has no model_name and num_gpus; a group of which
-// nothing is predicted to fit offers no choice and is none.
+// Groups by number of GPUs, then model. A planner is given a batch: where a table has a global_batch, rows
+// without one belong to no group. There are no groups in a table without model_name and num_gpus. A group
+// without a configuration that is predicted to fit offers no choice and is left out.
 std::vector<RankedGroup> rank(const CsvTable& table, const Validation& validation);
 
 struct RankingSummary {

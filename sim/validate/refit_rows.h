@@ -1,4 +1,4 @@
-// A calibration preset refitted to a table of measurements.
+// Refits a calibration preset to a table of measurements.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace sim {
 
-// From the rows that are kernels, products or collectives of that hardware; each counts for the published
-// table that predicts it, and those that several tables or a formula predict are left out. `name` is the
-// table's, `date` of today. `go_on` as validate_table() has it; once it says no, nothing is fitted to the
-// rest. Throws PresetError of one sentence where no row is left.
+// Uses the rows that are kernels, products or collectives of that hardware. Each row counts for the published
+// table that predicts it; rows that several tables or a formula predict are left out. `name` is the table's,
+// `date` is today's. `go_on` is that of validate_table(); once it says no, the rest is not used. Throws
+// PresetError of one sentence where no row is left.
 Refit refit(
     const CsvTable& table, const std::string& name, const std::string& hardware, const std::string& date,
     const std::function<bool(std::size_t done)>& go_on = [](std::size_t) { return true; });

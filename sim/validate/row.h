@@ -1,4 +1,4 @@
-// One row of a table of measurements, as those who predict it see it.
+// One row of a table of measurements, as code that predicts it may read it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,11 +12,11 @@ namespace sim {
 
 struct Scenario;
 
-// A row that no prediction can be made of: why, in a sentence without its full stop.
+// A row that cannot be predicted; the message says why, in a sentence without its full stop.
 struct CannotPredict : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// No row that could be predicted: nobody measured what it says, or it does not say what a prediction starts
+// A row that is not meant to be predicted: nobody measured what it says, or it lacks what a prediction starts
 // from.
 struct LeftAside : CannotPredict {
   using CannotPredict::CannotPredict;
@@ -29,7 +29,7 @@ struct IllegalStrategy : CannotPredict {
 // Throws one of these two where the row's scenario has a problem.
 void require_legal(const Scenario& scenario);
 
-// A column that is predicted. For a rate the error is that of the time behind it: measured / predicted - 1.
+// A column that is predicted. The error of a rate is that of the time behind it: measured / predicted - 1.
 struct MeasuredColumn {
   std::string_view name;
   bool rate = false;
@@ -40,7 +40,7 @@ class TableRow {
   TableRow(const CsvTable& table, std::size_t row, std::span<const MeasuredColumn> measured)
       : table_(table), row_(row), measured_(measured) {}
 
-  // Empty where the table has no such column. What was measured cannot be read: std::logic_error.
+  // A cell's text; empty where the table has no such column. Throws std::logic_error for a measured column.
   std::string_view text(std::string_view column) const;
   // Each throws CannotPredict, naming the column, where the cell is no number.
   std::optional<double> number_if_given(std::string_view column) const;

@@ -1,5 +1,5 @@
-// The kinds of tables that can be predicted, one file each: which columns make the kind, and what a row is
-// predicted to be.
+// The kinds of tables that can be predicted, one file each: the columns that identify the kind, and how its
+// rows are predicted.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -14,13 +14,13 @@ struct Prediction {
   std::string_view column;              // a measured one
   double value = 0, low = 0, high = 0;  // 90 % band
   std::string_view words{};             // instead of a number: an outcome
-  std::optional<std::size_t> table{};   // of the hardware's calibration, as MeasuredTime has it
+  std::optional<std::size_t> table{};   // index in the hardware's calibration, as in MeasuredTime
 };
 
 struct RowReader {
   std::string_view what;                 // "kernels"
-  std::vector<std::string_view> needs;   // columns by which a table is known to be of this kind
-  std::vector<MeasuredColumn> measured;  // the first that a row has is the one that it is judged by
+  std::vector<std::string_view> needs;   // columns that make a table one of this kind
+  std::vector<MeasuredColumn> measured;  // a row is judged by the first one that it has
   std::string_view source = "source";    // column that says who measured
   std::vector<Prediction> (*predict)(const TableRow& row) = nullptr;  // throws CannotPredict
 };
@@ -32,11 +32,11 @@ RowReader collective_rows();   // collective, num_gpus, message_bytes
 RowReader training_rows();     // steps of training: framework, gpu, num_gpus, the model, the strategy
 RowReader outcome_rows();      // whether runs fit: model_name, num_gpus, tp, outcome
 RowReader memory_rows();       // peaks of device memory: gpu, component, kind, memory_gb
-RowReader memory_step_rows();  // what steps hold at most by category: step, parameter_gib, ..., total_gib
+RowReader memory_step_rows();  // peak memory of steps, by category: step, parameter_gib, ..., total_gib
 RowReader own_rows();          // what `ridgepoint measure` ran: what, series, at, and the prediction it made
 RowReader cost_rows();         // whole training runs: model_name, gpu, tokens_t, gpu_hours
 
-// The one whose columns the table has; null where there is none.
+// The reader whose columns the table has; null where there is none.
 const RowReader* reader_of(const std::vector<std::string>& header);
 // "kernels (columns kernel, dtype, ...); ...": for messages.
 std::string readable_tables();

@@ -1,4 +1,4 @@
-// Which implementation presets a table means by the software it names, at the age of its row:
+// Finds the implementation presets for the software that a table names, as old as its row:
 // presets/software.json.
 #pragma once
 #include <string>
@@ -8,9 +8,9 @@
 namespace sim {
 
 struct NamedSoftware {
-  // The first is the estimate; the others are ways in which such runs were carried out besides.
+  // The first gives the estimate; the others are further ways in which such runs were carried out.
   std::vector<std::string> presets;
-  bool nearest = false;  // no preset is of this software: the one most like it
+  bool nearest = false;  // no preset is of this software; this is the one most like it
 };
 
 // `framework` is free text, with a version or without; `date` begins with the year ("2024-12").

@@ -15,16 +15,16 @@ inline constexpr std::string_view kOutcomeColumn = "outcome", kFits = "fits", kD
 struct ValidatedRow {
   std::vector<Prediction> predictions;
   std::string why_not;  // where there are none
-  bool aside = false;   // LeftAside (row.h)
+  bool aside = false;   // the reason is LeftAside (row.h)
 };
 
 struct Validation {
-  const RowReader* reader = nullptr;  // null: nobody reads such a table, and every row says so
+  const RowReader* reader = nullptr;  // null: no reader knows such a table, and every row says so
   std::vector<ValidatedRow> rows;
 };
 
-// Never reads a measured cell. `go_on` is asked after each row, with the number of those that are done: once
-// it says no, the rest stay without a prediction.
+// Predicts all rows; never reads a measured cell. `go_on` is called after each row with the number of rows
+// done. Once it says no, the other rows have no prediction.
 Validation validate_table(
     const CsvTable& table,
     const std::function<bool(std::size_t done)>& go_on = [](std::size_t) { return true; });
@@ -33,10 +33,10 @@ Validation validate_table(
 struct RowComparison {
   std::string_view column;
   double measured = 0, predicted = 0, low = 0, high = 0;
-  double error = 0;  // as ErrorSummary has it
+  double error = 0;  // defined as in ErrorSummary
   bool inside() const { return measured >= low && measured <= high; }
 };
-// By the column, or by the first measured one that the row has; empty where either is missing.
+// Compares by the column, or by the first measured one that the row has; empty where a side is missing.
 std::optional<RowComparison> compare_row(const CsvTable& table, std::size_t row, const Validation& validation,
                                          std::string_view column = {});
 
@@ -47,18 +47,18 @@ CsvTable with_predictions(const CsvTable& table, const Validation& validation);
 struct ErrorSummary {
   std::string source, gpu;                            // empty: of all
   std::size_t rows = 0, predicted = 0, compared = 0;  // of measurements
-  std::size_t aside = 0;                              // rows that are none
+  std::size_t aside = 0;                              // rows that are not to be predicted
   // Quantiles of |error|, as fractions; error is predicted / measured - 1 of the time, or measured /
   // predicted - 1 of a rate. Bias is the median error.
   double median = 0, mean = 0, p90 = 0, bias = 0;
   double inside_band = 0;  // share of the measured that lie in the 90 % band
-  // Whether runs fit: those that did and those that ran out of memory or crashed, and of how many of each it
-  // was predicted.
+  // For predictions of whether runs fit: runs that fitted, and runs that ran out of memory or crashed; and
+  // how many of each were predicted right.
   std::size_t fitted = 0, fitted_right = 0, failed = 0, failed_right = 0;
-  double balanced_accuracy() const;  // mean of the shares of the outcomes that there are
+  double balanced_accuracy() const;  // mean share predicted right, over the outcomes that occur
 };
 
-// First the whole, then each source and GPU in the order of their first rows.
+// First the summary of all rows, then of each source and GPU in the order of their first rows.
 std::vector<ErrorSummary> summarize(const CsvTable& table, const Validation& validation);
 
 }  // namespace sim

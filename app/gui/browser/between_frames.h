@@ -1,16 +1,16 @@
-// What a page does in place of threads: calls that wait until a frame is drawn.
+// A browser page has no threads: calls wait here until a frame is drawn.
 #pragma once
 #include <functional>
 
 namespace app::gui {
 
-// In place of what waits for `who`, if anything does.
+// Queues a call for `who`, in place of the one that waits for it, if any.
 void call_between_frames(const void* who, std::function<void()> call);
-// What waits for `who` is left out.
+// Drops the call that waits for `who`.
 void forget_between_frames(const void* who);
-// At once what waits for `who`; false: nothing does.
+// Makes the call that waits for `who` at once; false: none waits.
 bool call_now(const void* who);
-// The call that has waited longest; false: none waits.
+// Makes the call that has waited longest; false: none waits.
 bool call_next();
 
 }  // namespace app::gui

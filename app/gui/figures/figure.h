@@ -1,4 +1,4 @@
-// What a panel shows, as data: tables, curves, stacked bars, timelines. A panel says its figures, and writers
+// What a panel shows, as data: tables, curves, stacked bars, timelines. A panel returns its figures; writers
 // (text.h, svg.h, trace.h, page.h) know no panel.
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace app::gui {
 
-// What a number is of. Numbers of figures are in base units: bytes, seconds, FLOPs, shares of one.
+// What a number measures. Numbers of figures are in base units: bytes, seconds, FLOPs, shares of one.
 enum class Measure {
   words,  // no number
   count,
@@ -28,9 +28,9 @@ enum class Measure {
   share,
   dollars
 };
-// For people, with its unit: "61.4 GiB".
+// A number for people, with its unit: "61.4 GiB".
 std::string text_of(double value, Measure measure);
-// Behind a column's name in files: "seconds"; empty for what has no unit.
+// The unit that files write behind a column's name: "seconds"; empty for what has no unit.
 std::string_view unit_of(Measure measure);
 // One unit for values up to `greatest`, as axes and bars write them.
 ScaleUnit scale_of(Measure measure, double greatest);
@@ -111,8 +111,8 @@ struct Figure {
   std::variant<FigureTable, FigurePlot, FigureBars, FigureTimeline> data;
 };
 
-// All of them as a table: a curve's points, a bar's parts, a timeline's spans, a row each. Only what is in
-// sight.
+// Any figure as a table with one row for each point of a curve, part of a bar or span of a timeline. Only
+// what is in sight.
 FigureTable table_of(const Figure& figure);
 
 // What a panel gives to an export.

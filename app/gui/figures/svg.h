@@ -9,8 +9,8 @@ namespace app::gui {
 
 // One drawing; its text is in points of its own width.
 std::string to_svg(const Figure& figure);
-// Those of a panel one below the other, under its title. Tables are written where there is nothing to draw.
-// `footer` stands at the end: what they are of.
+// The figures of a panel one below the other, under its title; as tables where there is nothing to draw.
+// `footer` stands at the end and says what they show.
 std::string to_svg(const PanelFigures& panel, const std::string& footer = "");
 
 }  // namespace app::gui

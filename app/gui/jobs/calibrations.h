@@ -1,5 +1,5 @@
-// What prices operations on the hardware at hand: what was measured of this machine and its GPUs, here, by a
-// run or by another process, and what ships of GPUs that others measured.
+// The calibrations that price operations on the hardware at hand: measured of this machine and its GPUs,
+// here, by a run or by another process, or shipped for GPUs that others measured.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -28,7 +28,7 @@ class Calibrations {
 
   // The refit of a preset that is kept (runtime/gpu_calibration.h), until the files change.
   std::shared_ptr<const sim::Refit> refit_of(const std::string& hardware);
-  // Keeps one, or forgets it: known at the next frame.
+  // Keeps a refit, or forgets it; of() knows at the next frame.
   void keep(const sim::Refit& refit);
   void forget_refit(const std::string& hardware);
 

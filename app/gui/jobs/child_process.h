@@ -31,8 +31,8 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Who presses Stop sees the end within half a second: a program in a long operation is killed. What it said
-  // until then stays; rows that a generation tells at its end are lost with it.
+  // After Stop the user sees the end within half a second: a program in a long operation is killed. Its
+  // output until then stays; rows that a generation writes at its end are lost.
   static constexpr std::chrono::milliseconds kGrace{400};
   // Asks it to end (SIGTERM), and ends it (SIGKILL) if it has not after that time. Returns at once.
   void cancel(std::chrono::milliseconds grace = kGrace);
@@ -43,9 +43,9 @@ class ChildProcess {
   std::unique_ptr<State> state_;
 };
 
-// Waits for the end, on a thread that may: a study's; in a browser the command runs on the page's own, which
-// stands still until then. Where it is no longer wanted the program is asked to end, with some seconds to
-// keep what it has, and nothing is thrown; one that fails is a std::runtime_error with its message.
+// Waits for the end, on a thread that may wait: a study's. In a browser the command runs on the page's
+// thread, which then stands still. When `stopped` says so, the program is asked to end and gets some seconds
+// to keep its results; nothing is thrown. A failed program throws std::runtime_error with its message.
 void run_to_end(std::vector<std::string> command, ChildProcess::OnLine on_line,
                 const std::function<bool()>& stopped);
 

@@ -1,5 +1,5 @@
-// What the economics panel shows and cannot find in a frame: steps at other batch sizes, and how fast
-// published models generate. All else is closed form.
+// The numbers of the economics panel that take longer than a frame: steps at other batch sizes, and how fast
+// published models generate. All others have a closed form.
 #pragma once
 #include <memory>
 #include <string>
@@ -43,7 +43,7 @@ struct EconomicsStudy {
   std::vector<sim::PublishedModel> published;
   std::vector<PublishedThroughput> throughput;
 
-  // Between and beyond the predicted ones: linear in the logarithms.
+  // Interpolated and extrapolated from the predicted steps, linearly in the logarithms.
   sim::Seconds step(double tokens) const;
   double devices(double tokens) const;
 

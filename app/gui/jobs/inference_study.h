@@ -22,7 +22,7 @@ struct InferenceChoices {
   std::int64_t context = 0;             // tokens of a sequence, where latency is set against throughput
   double requests_per_second = 0;       // of traffic
   std::int64_t prompt = 0, output = 0;  // tokens of a request, of traffic
-  std::string draft = {};               // model preset; "": one layer of the model, as a head that predicts
+  std::string draft = {};               // model preset; "": one layer of the model, as a prediction head
   bool operator==(const InferenceChoices&) const = default;
 };
 
@@ -107,8 +107,8 @@ struct InferenceStudy {
 
 // The implementation that serves the scenario: its own, where that serves; else the one that was chosen.
 std::string engine_of(const sim::Scenario& scenario, const std::string& chosen);
-// The scenario as an engine would serve it: itself, where it is one of generation by an engine. For training:
-// the model on as many tensor-parallel devices as its weights ask for.
+// The scenario as an engine would serve it: itself, if it is generation by an engine. A training scenario
+// becomes: the model on as many tensor-parallel devices as its weights need.
 sim::Scenario as_served(const sim::Scenario& scenario, const std::string& chosen);
 
 // Answers questions one after the other, and keeps the prices of the last scenario.

@@ -1,4 +1,4 @@
-// What Start would meet on this machine, known before it is pressed.
+// What a press of Start would lead to on this machine, known beforehand.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace app::gui {
 
-// What starts each rank on this machine: more than cores take turns, and measure that.
+// The most ranks that can start on this machine. More ranks than cores take turns, and a run measures that.
 inline constexpr int kMostRanksHere = 64;
 
 struct StartQuestion {
@@ -28,7 +28,7 @@ struct Outlook {
   std::string refusal;                   // why it cannot start, a sentence; empty: it can
   std::optional<sim::Seconds> expected;  // of the whole run, where this machine has been measured
   std::optional<sim::Scenario>
-      nearest;  // where it cannot: a model of the same family or a smaller one that can
+      nearest;  // where it cannot: a scenario that can, of the same family or smaller
 };
 
 // The scenario as a run on this machine takes it: our kernels, the place's type and device. `here`: the

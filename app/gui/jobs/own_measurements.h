@@ -1,5 +1,5 @@
-// How right predictions are on this machine: a series of short runs, in a process of its own, as a table of
-// measurements that grows while it runs.
+// The accuracy of predictions on this machine: a series of short runs in a process of its own gives a table
+// of measurements that grows as it runs.
 #pragma once
 #include <cstdint>
 #include <filesystem>

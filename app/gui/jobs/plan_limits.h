@@ -34,7 +34,7 @@ inline std::vector<std::int64_t> picked(const Picks& picks) {
   return ones;
 }
 
-// What was picked, and the best where that leaves a place: the next that costs something else than the first.
+// The picked candidates; with fewer than two, also the best ones whose cost differs from the first's.
 template <class Candidate, class Find, class Differs>
 std::vector<std::int64_t> compared_candidates(const Picks& picks, const std::vector<Candidate>& best,
                                               Find find, Differs differs) {

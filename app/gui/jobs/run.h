@@ -1,4 +1,4 @@
-// Runs in child processes, beside the window, and what is known of them so far: the newest of each task.
+// Runs in child processes, beside the window, and the newest state of each task's run.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -25,7 +25,7 @@ class Run {
 
   std::shared_ptr<const RunView> view() const;
   void cancel();
-  // And its end is in view().
+  // Whether the run has ended and view() shows its end.
   bool ended() const { return !view()->active(); }
 
  private:
@@ -58,8 +58,8 @@ struct RunChoices {
   std::string prompt = "Once upon a time";  // of a model that comes with a tokenizer
 };
 
-// The scenario with a prompt as long as the words are in its model's tokens, as the run's will be; itself
-// where nothing is generated, or where the model comes without a tokenizer.
+// The scenario with a prompt as long as the words in its model's tokens, like the run's; unchanged where
+// nothing is generated, or where the model comes without a tokenizer.
 sim::Scenario with_prompt_of(const RunChoices& choices, const sim::Scenario& scenario);
 // What `ridgepoint generate` is given: the words, or without a tokenizer as many ids as the prompt is long.
 std::vector<std::string> prompt_flags(const RunChoices& choices, const sim::Scenario& scenario);
@@ -77,7 +77,7 @@ class Runs {
   RunChoices choices;
   // Throws std::runtime_error where it cannot be started.
   void start(const sim::Scenario& scenario);
-  // A recording as if it ran now, at its own pace or in kLongestReplay: the child says its events.
+  // Plays a recording as if it ran now, at its own pace or in kLongestReplay: the child writes its events.
   void play(const std::filesystem::path& recording, sim::Task task);
   void stop();
   bool active() const;
@@ -87,10 +87,10 @@ class Runs {
 
   // Takes over what is new: once a frame.
   void poll();
-  // Those that ended with something measured.
+  // The runs that ended with something measured.
   const std::vector<std::shared_ptr<const sim::Report>>& history() const { return history_.all(); }
   const std::string& history_failure() const { return history_.failure(); }
-  // As of the last poll(); phase none: there was none.
+  // The task's run as of the last poll(); its phase is none where there was no run.
   const RunView& of(sim::Task task) const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace app::gui {
 
-// That runs the scenario of a file and tells its events. `scenario` is what the file holds.
+// The command that runs the scenario of a file and prints its events. `scenario` is the file's content.
 std::vector<std::string> run_command(const std::string& executable, const std::filesystem::path& file,
                                      const sim::Scenario& scenario, const RunChoices& choices);
 

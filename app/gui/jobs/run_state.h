@@ -1,5 +1,5 @@
-// What is known of a run: its events folded into a report, and what the panels draw of it. The reading thread
-// folds, the window picks up an immutable view at the start of a frame.
+// The state of a run: its events folded into a report, and what the panels draw of it. The reading thread
+// folds; the window takes an immutable view at the start of a frame.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -62,8 +62,8 @@ struct RunView {
   }
 };
 
-// Prices the scenario that a run says it executes, on the machine that it says it runs on, as fast as that is
-// now.
+// Predicts the scenario that a run's events name, on the machine that they name, at the machine's present
+// speed.
 using PredictFor = std::function<std::shared_ptr<const sim::Report>(const sim::Source&)>;
 
 class RunState {

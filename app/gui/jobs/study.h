@@ -34,7 +34,7 @@ class AnyStudy {
   virtual void poll() = 0;
   // What was found until then stays.
   virtual void cancel() = 0;
-  // Until nothing runs: for pictures and tests, never for the window.
+  // Waits until nothing runs: for pictures and tests, never for the window.
   virtual void wait() const = 0;
 };
 
@@ -68,7 +68,7 @@ class Study final : public AnyStudy {
     }
     worker_.wake();
   }
-  // Asks unless that is what was asked last: panels do in every frame in which they are seen.
+  // Asks unless the last request was the same: visible panels call this in every frame.
   void follow(Request request) {
     if (!asked_ || !(*asked_ == request)) ask(std::move(request));
   }
@@ -84,8 +84,8 @@ class Study final : public AnyStudy {
     const std::lock_guard lock(mutex_);
     shown_ = known_;
   }
-  // As of the last poll(), but that what was asked since is known to run. Null before the first result;
-  // perhaps of the request before the newest.
+  // State as of the last poll(), except that a newer request already shows as running. The result is null
+  // before the first one, and may answer an older request than the newest.
   const Result* result() const { return shown_.result.get(); }
   const Request& request() const { return *shown_.request; }  // that the result answers
   const StudyProgress& progress() const { return shown_.progress; }
@@ -142,7 +142,7 @@ class Study final : public AnyStudy {
     known_.progress.failure = std::move(failure);
     known_.progress.running = waiting_ != nullptr;
     known_.progress.cancelled = course.stopped() && !waiting_;
-    // That of a request which was superseded meanwhile is still better than a yet older one.
+    // The result of a request that a newer one replaced is still better than an older result.
     if (result) {
       known_.result = std::move(result);
       known_.request = request;

@@ -1,4 +1,4 @@
-// When ranks of a measured step did nothing, and what each waited for.
+// The times at which ranks of a measured step did nothing, and what each waited for.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,13 +15,13 @@ struct TrackGap {
   sim::Seconds length() const { return end - begin; }
 };
 
-// Between a rank's passes, before its first and behind its last one, of at least this share of the step; the
-// longest first. A pass waits for the same micro-batch's on the stage before (backward: behind) it, where
-// that ended within the gap; the optimizer waits for the rank whose passes end last, with which it reduces.
+// Gaps between a rank's passes, before its first and after its last, of at least this share of the step; the
+// longest first. A pass waits for the same micro-batch's pass on the stage before (backward: after) it, where
+// that ended within the gap. The optimizer waits for the rank whose passes end last, with which it reduces.
 std::vector<TrackGap> gaps_of(const RankTracks& tracks, double least_share = 0.01);
 
-// Between the operations of each rank, on all its streams together. `tracks`, where there are any, say what a
-// rank waited for; a step's host works before its first and behind its last operation.
+// Gaps between the operations of each rank, on all its streams together. `tracks`, if not null, say what a
+// rank waited for. Before a step's first and after its last operation the host works.
 std::vector<TrackGap> gaps_of(const RankOperations& operations, const RankTracks* tracks,
                               double least_share = 0.002);
 

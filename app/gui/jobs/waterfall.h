@@ -1,5 +1,5 @@
-// A step or generation from what the chip could do at best to what it takes, cause by cause; and the single
-// changes of the scenario that move it most.
+// The time of a step or generation, cause by cause, from the chip's best to the actual time; and the single
+// changes of the scenario that change it most.
 #pragma once
 #include <array>
 #include <functional>
@@ -18,10 +18,10 @@ namespace app::gui {
 // In the order in which they are added up.
 enum class Cause {
   ideal,    // FLOPs of the operations, without what is recomputed, at the dense peak of the workload's type
-  traffic,  // of those that memory bounds: their bytes at the full bandwidth, beyond their arithmetic
-  below_peak,       // what operations that arithmetic bounds take beyond the ideal
-  below_bandwidth,  // what those that memory bounds take beyond both
-  launch,           // what those that their launch bounds take beyond the ideal
+  traffic,  // memory-bound operations: their bytes at full bandwidth, beyond their arithmetic
+  below_peak,       // compute-bound operations: their time beyond the ideal
+  below_bandwidth,  // memory-bound operations: their time beyond ideal and traffic
+  launch,           // launch-bound operations: their time beyond the ideal
   host,
   recompute,  // whole operations, whatever bounds them
   network,    // exposed communication

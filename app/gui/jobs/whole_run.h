@@ -1,4 +1,4 @@
-// What a whole run costs, before anybody has set a slider: as Economics begins with it.
+// The cost of a whole run with the values that Economics begins with, before any slider is moved.
 #pragma once
 #include <optional>
 

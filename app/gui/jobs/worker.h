@@ -1,5 +1,5 @@
-// Where a study's work is done: on a thread of its own, or in a page of a browser, which has no threads,
-// between two frames.
+// Does a study's work: on a thread of its own; in a browser page, which has no threads, between two
+// frames.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,7 +17,7 @@ class Worker {
 
   // A call of `work` begins after this, if it is not about to already. Returns at once.
   void wake();
-  // Until no call runs or is about to.
+  // Waits until no call runs or is about to.
   void wait() const;
 
  private:

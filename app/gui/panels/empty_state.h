@@ -12,18 +12,18 @@ namespace app::gui {
 void draw_empty_state(const PanelContext& context, std::string_view heading, std::string_view sentence,
                       const char* action = nullptr, const char* command = nullptr);
 
-// With a full stop, where there is none.
+// The words with a full stop at the end.
 std::string as_sentence(std::string words);
 
 // "29 of 365, 56 s left".
 std::string progress_text(const StudyProgress& measuring);
 
-// True where there is no prediction. One panel says why and offers what to do; the others only say that there
-// is none.
+// Draws the empty state and returns true where there is no prediction. One panel says why and offers what to
+// do; the others only say that there is none.
 bool draw_missing_prediction(const PanelContext& context, bool with_reason = false);
 
-// True where a study has no result to show: why its last request failed, below the heading, or that it is
-// under way.
+// Draws the empty state and returns true where a study has no result: why its last request failed, below the
+// heading, or that it is running.
 template <class Request, class Result>
 bool draw_missing_result(const PanelContext& context, const Study<Request, Result>& study,
                          std::string_view failed) {

@@ -39,28 +39,28 @@ struct LessonsState {
   void reload();
   void open_lesson(std::size_t index);
   void go_to(std::size_t step);
-  // As if it had not been seen: for the next class.
+  // Resets the step as if it had not been seen: for the next class.
   void reset_step();
   // The whole lesson, from its first step on.
   void begin_anew();
-  // What was answered there, and where its pictures stood.
+  // Forgets what was answered at that place, and where its films stood.
   void forget(const std::string& place);
-  // What a mission's step came to: kept where it is better than before.
+  // Keeps the tier that a mission's step reached, if it is better than before.
   void keep(const lesson::Lesson& mission, lesson::Tier tier);
   void keep(const std::string& series, const GrowthByName& growths);
-  // Takes over what steps that measure found in their runs, and keeps it.
+  // Takes over and keeps the results of steps that measure.
   void take_runs();
   std::shared_ptr<const lesson::MeasuredRuns> measured_of(const lesson::Lesson& lesson, std::size_t at);
   static std::string place_of(const std::string& lesson, std::size_t at);  // "cost-of-a-step/0"
   std::filesystem::path runs_folder() const { return settings.empty() ? settings : settings / "lessons"; }
-  // To the step so many on; presented, past the last to the next lesson of the chapter, and so backwards.
+  // Goes on by so many steps; presented, also past the last step to the chapter's next lesson, or back.
   void walk(int steps);
   bool can_walk(int steps) const;
-  // A lesson, or what a class guessed: at the end of the first lesson that it is of.
+  // Opens a lesson, or a class's guesses: at the end of the first lesson that they belong to.
   bool open(const std::filesystem::path& file);
   void open_guesses(const std::filesystem::path& file);
   bool open_named(std::string_view id);
-  // In the order of the list; the list itself where all are done.
+  // Opens the first lesson of the list that is not done; the list itself where all are done.
   void open_first_not_done();
   void add_folder(const std::filesystem::path& folder);  // beside presets/lessons
   const lesson::Lesson* open_now() const;                // null: the list is shown

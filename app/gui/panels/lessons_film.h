@@ -1,4 +1,4 @@
-// A moving picture of a plan: played, or dragged to any moment. One component for all kinds of them.
+// A film of a plan: it is played, or dragged to any moment. One component for all kinds of films.
 #pragma once
 #include "app/gui/figures/figure.h"
 #include "app/gui/theme.h"

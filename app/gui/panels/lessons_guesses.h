@@ -42,7 +42,7 @@ struct GuessedQuestion {
   std::vector<Row> rows;  // choices, or how far numbers are off
   std::size_t guesses = 0;
 };
-// Those of the lesson that were guessed at, in its order.
+// The lesson's questions that were guessed at, in its order.
 std::vector<GuessedQuestion> guessed_questions(const lesson::Lesson& lesson, const ClassGuesses& guesses,
                                                lesson::Predictions& predictions);
 

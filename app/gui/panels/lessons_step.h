@@ -5,7 +5,7 @@
 
 namespace app::gui {
 
-// What stands behind a question shows when that is answered. True: one waits for its answer.
+// Blocks behind a question show once it is answered. True: a question waits for its answer.
 bool draw_blocks(const ContextWith<LessonsState>& context, const Look& look, const lesson::Lesson& lesson,
                  const LessonView& view);
 

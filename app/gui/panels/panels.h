@@ -21,12 +21,12 @@ namespace app::gui {
 class Panel {
  public:
   virtual ~Panel() = default;
-  // What it is about and in which unit, for the right end of the title row.
+  // The panel's subject and unit, for the right end of the title row.
   virtual std::string caption(const PanelContext& context) = 0;
   virtual void draw(const PanelContext& context) = 0;
   // Shows a file that the user opened; false where it is none for this panel.
   virtual bool open(const std::filesystem::path& file) = 0;
-  // What it shows as data, for exports; none where it shows nothing yet.
+  // The panel's content as data, for exports; empty where it shows nothing yet.
   virtual std::vector<Figure> figures(const PanelContext& context) = 0;
 };
 
@@ -53,15 +53,15 @@ struct PanelEntry {
   bool of_prediction = true;
 };
 
-// Part of the name of a child window that a greyed panel shows as ever.
+// A child window with this in its name is drawn as usual in a greyed panel.
 inline constexpr std::string_view kNotGreyed = "not greyed";
 
 std::span<const PanelEntry* const> panels();
 const PanelEntry* find_panel(std::string_view id);
-// What ImGui knows its window by: the id stays when the title changes.
+// The window's name in ImGui: the id stays when the title changes.
 std::string window_name(const PanelEntry& panel);
 
-// What the functions of a panel are given: what all panels are, and the panel's own state.
+// The argument of a panel's functions: what all panels get, and the panel's own state.
 template <class State>
 struct ContextWith : PanelContext {
   State& state;

@@ -1,4 +1,4 @@
-// Sliders of what both searches of the planner panel may be held to.
+// Sliders for the limits that both searches of the planner panel have.
 #pragma once
 #include <string>
 
@@ -16,7 +16,7 @@ void limit_slider(const Look& look, const char* words, double& limit, SliderRang
 // Limits of money and energy, where the tariff knows them.
 void draw_plan_limits(const Look& look, PlanLimits& limits, const sim::Tariff& tariff, float width);
 
-// The price of a million tokens, in US dollars: three significant digits, which line up in a column: "0.150", "12.4".
+// US dollars for a million tokens, in three significant digits that line up in a column: "0.150", "12.4".
 std::string dollar_digits(double usd);
 
 }  // namespace app::gui

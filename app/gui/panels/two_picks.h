@@ -1,5 +1,5 @@
-// What both searches of the planner show alike: two candidates picked from a table, what each spends its time
-// on, and the places of their parts.
+// What both searches of the planner show in the same way: two candidates picked from a table, what each
+// spends its time on, and the layout of the panel's parts.
 #pragma once
 #include <imgui.h>
 
@@ -18,7 +18,7 @@
 
 namespace app::gui {
 
-// The first click picks one, the next another to compare it with; on a pick, lets it go.
+// The first click picks a candidate, the next one another to compare it with. A click on a pick drops it.
 void toggle_pick(Picks& picks, std::int64_t candidate);
 
 ImU32 pick_color(const Look& look, std::size_t pick);
@@ -48,7 +48,7 @@ void draw_candidate_table(const Look& look, Picks& picks, const CandidateTable& 
 // ascending order.
 std::vector<std::size_t> columns_that_fit(std::span<const float> widths, std::size_t first, float room);
 
-// One of the two by its words; true when its button is pressed.
+// Draws one of the two picks by its words; true when its button is pressed.
 bool apply_row(const Look& look, std::size_t pick, const std::string& words, float width);
 
 // A part of the time of each pick, as bars below each other; `most` is as long as there is room.

@@ -18,7 +18,7 @@ class PartPlace {
   ImVec2 size() const { return size_; }
   // From the cursor down to the end.
   ImVec2 rest() const;
-  // Takes the whole place, whatever was used of it.
+  // Takes the whole place, even if less of it was used.
   void fill() const;
 
  private:

@@ -30,7 +30,7 @@ std::vector<double> decade_ticks(double low, double high, int wanted);
 // Inside a plot that is being set up: an axis with just these ticks, each with its grid line.
 void round_axis(ImAxis axis, double low, double high, int wanted);
 void decade_axis(ImAxis axis, double low, double high, int wanted);
-// Its ticks written by tick_label(), in a unit that outlives the plot.
+// Writes the axis's ticks by tick_label(), in a unit that must outlive the plot.
 void label_axis(ImAxis axis, const ScaleUnit& unit);
 void label_axis(ImAxis axis);
 

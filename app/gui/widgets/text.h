@@ -48,7 +48,7 @@ struct ValueAndUnit {
 };
 ValueAndUnit split_unit(std::string_view text);
 
-// With spaces at which no line breaks: a break must not part a number from its unit.
+// The words with no-break spaces: a line break must not part a number from its unit.
 std::string unbroken(std::string_view words);
 
 // A word on a tinted plate: provenance, states.
