@@ -236,7 +236,7 @@ void print(const std::vector<runtime::CollectiveRow>& rows, int ranks, Format fo
   }
 }
 
-// Over as many ranks, which this process starts where nothing else has.
+// Times collectives over that many ranks. This process starts them where nothing else has.
 ExitCode bench_collectives(const BenchFlags& flags) {
   const RankOfJob job = rank_of_job();
   const auto ranks = static_cast<int>(*flags.ranks);

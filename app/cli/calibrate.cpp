@@ -94,7 +94,7 @@ void tell(const CalibrateFlags& flags, const sim::Calibration& calibration) {
     fmt::print("{}", calibration_text(calibration));
 }
 
-// As one of the ranks, which this process starts where nothing else has.
+// Runs as one of the ranks. This process starts them where nothing else has.
 ExitCode calibrate_ranks(const CalibrateFlags& flags) {
   if (*flags.ranks < 2 || *flags.ranks > kMostRanks)
     throw UsageError(fmt::format("--ranks is 2 to {}, not {}", kMostRanks, *flags.ranks));
@@ -125,7 +125,7 @@ std::string refit_text(const sim::Refit& refit) {
   return table.text() + "\n  \"now\": each row predicted by the factor of all others, in the median.\n";
 }
 
-// Refits a preset whose GPU others measured: its tables are set to rows of the user's own.
+// Refits a preset whose GPU was measured by others: its tables are scaled to rows that the user measured.
 ExitCode calibrate_preset(const CalibrateFlags& flags) {
   if (!flags.hardware) throw UsageError("--refit needs --hardware: the preset that the rows are of");
   const InterruptSignals interrupt;
@@ -159,7 +159,7 @@ ExitCode calibrate(const CalibrateFlags& flags) {
     calibration = runtime::calibrate_this_gpu(device, hardware, events.sink(), interrupt.stop());
   } else {
     calibration = runtime::calibrate_this_machine(events.sink(), interrupt.stop(), flags.threads);
-    file = runtime::this_machine_file();  // of as many threads
+    file = runtime::this_machine_file();  // for the same number of threads
   }
   if (interrupt.arrived()) return ExitCode::interrupted;
   tell(flags, calibration);

@@ -22,7 +22,7 @@ namespace app::cli {
 
 namespace {
 
-// A sub-command's description has its examples too: the program's list of commands takes the sentence alone.
+// A sub-command's description includes its examples. The program's list of commands shows only the sentence.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_subcommand(const CLI::App* command) const override {
@@ -46,7 +46,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// What the user may have meant by a word that the parser does not know; empty if nothing is near.
+// The known word nearest to one that the parser does not know; empty if none is near.
 std::string nearest(const CLI::App& command, const std::string& word) {
   std::vector<std::string> candidates;
   for (const CLI::Option* option : command.get_options()) candidates.push_back(option->get_name());
@@ -87,7 +87,7 @@ int report_failure(const Failure& failure, bool stream) {
   return static_cast<int>(failure.code);
 }
 
-// What was printed may still wait in a buffer: a result that did not arrive is no success.
+// Output may still wait in a buffer. A result that did not arrive is no success.
 int end_with(int code, bool stream) {
   errno = 0;
   std::cout.flush();

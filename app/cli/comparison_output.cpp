@@ -9,7 +9,7 @@ namespace app::cli {
 
 namespace {
 
-// What a report calls itself in a sentence about two: its kind, or "A" and "B" where both are of one kind.
+// How a sentence about two reports names each: by its kind, or "A" and "B" where both are of one kind.
 struct Names {
   std::string a, b;
   explicit Names(const sim::Comparison& comparison)
@@ -20,7 +20,7 @@ struct Names {
   }
 };
 
-// What the process holds beside the plan.
+// The memory that the process holds beside the plan.
 sim::Bytes platform_memory(const sim::Report& report) {
   sim::Bytes sum;
   for (const sim::MemoryLine& line : report.memory)

@@ -17,8 +17,8 @@ namespace app::cli {
 
 namespace {
 
-// $XDG_CONFIG_HOME/ridgepoint or ~/.config/ridgepoint; empty where there is no home, and nothing is kept
-// then.
+// $XDG_CONFIG_HOME/ridgepoint or ~/.config/ridgepoint. Empty where there is no home; then no settings are
+// kept.
 std::filesystem::path settings_directory() {
   if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config != '\0')
     return std::filesystem::path(config) / "ridgepoint";

@@ -70,7 +70,7 @@ Finding display() {
           "No display is set (DISPLAY, WAYLAND_DISPLAY): ridgepoint takes the tour instead of the desktop."};
 }
 
-// In a process of its own: a broken OpenGL driver may end the one that asks it.
+// Runs in a process of its own, since a broken OpenGL driver may end the process that asks it.
 Finding pictures() {
   namespace fs = std::filesystem;
   std::string folder = (fs::temp_directory_path() / "ridgepoint-XXXXXX").string();
@@ -162,12 +162,12 @@ Finding gpu_driver() {
   return {"gpu_driver", !status.gpus.empty(), sentence + "."};
 }
 
-// What --device takes here, and the types that runs compute in there.
+// The value of --device for this device, and the types that runs compute in there.
 Finding device_finding(const runtime::MachineDevice& device) {
   return {"device " + device.flag, device.missing.empty(), device_sentence(device)};
 }
 
-// A finding that cannot be made is one too.
+// A check that fails is a finding too.
 Finding guarded(const char* name, Finding (*find)()) {
   try {
     return find();
@@ -184,8 +184,8 @@ ExitCode doctor(Format format, bool devices_alone) {
   }
   std::vector<Finding> findings;
   if (!devices_alone) {
-    // Before the picture: the process that draws one reads the calibration too, and what it says of a damaged
-    // one is not heard.
+    // This comes before the picture. The process that draws one reads the calibration too, and what it says
+    // of a damaged one is not shown.
     const Finding measured = guarded("calibration", calibration);
     findings = {guarded("processor", processor),
                 guarded("memory", memory),

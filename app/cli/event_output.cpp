@@ -28,7 +28,7 @@ void EventOutput::write(const sim::Event& event) {
   const std::string line = sim::to_ndjson(event) + '\n';
   if (stream_) {
     std::fwrite(line.data(), 1, line.size(), stdout);
-    std::fflush(stdout);  // a reader follows along
+    std::fflush(stdout);  // someone may be reading along
   }
   if (record_.is_open() && !(record_ << line << std::flush))
     throw runtime::DeviceError("--record: " + record_path_ + " could not be written; is the disk full?");

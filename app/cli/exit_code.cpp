@@ -48,7 +48,7 @@ Failure failure_of(const std::exception_ptr& error) {
     return {ExitCode::device_error,
             "the machine has no memory left for this; a smaller model, batch or sequence needs less"};
   } catch (const std::system_error& e) {  // std::filesystem::filesystem_error among them
-    // What stands in the way of every file, not of this one.
+    // These errors stand in the way of every file, not only of this one.
     const bool of_device =
         e.code() == std::errc::not_enough_memory ||
         e.code() == std::errc::resource_unavailable_try_again ||  // threads, processes

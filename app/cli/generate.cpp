@@ -108,7 +108,7 @@ std::vector<std::int32_t> prompt_of(const GenerateFlags& flags, const runtime::M
   return prompt;
 }
 
-// The first token is the prompt, the others are read.
+// The first token is the prompt. The others are read.
 void read_text(const GenerateFlags& flags, const runtime::ModelSource& source,
                runtime::GenerateSettings& settings, sim::Workload& workload) {
   if (flags.prompt || flags.prompt_tokens || flags.chat)
@@ -127,7 +127,7 @@ std::string text_of(const runtime::ModelSource& source, const std::vector<std::i
   return source.tokenizer ? source.tokenizer->decode(tokens) : std::string();
 }
 
-// tokens and text are the first sequence's; with more than one, all stand in sequences.
+// The keys tokens and text hold the first sequence. With more than one, sequences holds all of them.
 std::string generation_json(const runtime::ModelSource& source, const std::vector<std::int32_t>& prompt,
                             const runtime::Generation& generation) {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(report_json(generation.report));
@@ -136,7 +136,7 @@ std::string generation_json(const runtime::ModelSource& source, const std::vecto
                                    {"prompt_tokens", prompt},
                                    {"tokens", generation.tokens.front()}};
   if (const auto read = sim::perplexity(generation.report)) result["perplexity"] = *read;
-  // Bytes that are no UTF-8 (a character cut by the last token) become U+FFFD, as JSON wants it.
+  // Bytes that are not UTF-8 (a character cut by the last token) become U+FFFD, since JSON needs UTF-8.
   if (source.tokenizer) result["text"] = text_of(source, generation.tokens.front());
   if (generation.tokens.size() > 1) result["sequences"] = generation.tokens;
   result["metrics"] = std::move(json["metrics"]);
@@ -153,7 +153,7 @@ std::string speed_line(const sim::Report& report) {
   return line;
 }
 
-// The text of sequence 0 on stdout as it comes; ids where the model has no tokenizer.
+// Prints the text of sequence 0 as it comes, or its ids where the model has no tokenizer.
 class TokenPrinter {
  public:
   explicit TokenPrinter(bool has_text) : has_text_(has_text) {}
@@ -179,7 +179,7 @@ ExitCode generate(const GenerateFlags& flags) {
   const int ranks = strategy.devices();
   const bool starts_ranks = ranks > 1 && job.size == 1;
   EventFlags event_flags = flags.events;
-  if (starts_ranks || !job.is_first()) event_flags.record.clear();  // of the first rank alone
+  if (starts_ranks || !job.is_first()) event_flags.record.clear();  // only the first rank records
   EventOutput events(event_flags);
   runtime::GenerateSettings settings = on_device(flags.settings, flags.scenario);
   if (flags.read.empty())

@@ -28,16 +28,16 @@ namespace {
 
 struct LessonFlags {
   std::vector<std::string> names;
-  std::vector<std::string> folders;  // of lessons, beside the program's own
-  std::string handout;               // a file to write one to
-  std::string scenario;              // in place of the one that the lesson has there; with measure
-  int step = 0;                      // that is played alone, from 1; 0: all
-  double seconds = 1;                // that a training is repeated for
+  std::vector<std::string> folders;  // lesson folders beside the program's own
+  std::string handout;               // the file to write one to
+  std::string scenario;              // replaces the lesson's own; with measure
+  int step = 0;                      // the only one played, from 1; 0: all
+  double seconds = 1;                // for which a training is repeated
   bool check = false, answers = false, notes = false, quantities = false, measure = false;
   bool stream = false;
 };
 
-// A file, or the name of one in presets/lessons or in a folder of the user's.
+// Takes a file, or the name of a lesson in presets/lessons or in a folder of the user's.
 std::filesystem::path lesson_file(const std::string& name,
                                   const std::vector<std::filesystem::path>& folders) {
   if (std::filesystem::is_regular_file(name)) return name;
@@ -51,7 +51,7 @@ std::filesystem::path lesson_file(const std::string& name,
                                      fmt::join(names, ", ")));
 }
 
-// One that is wrong is told on stderr, and hinders no other.
+// A lesson that is wrong is reported on stderr, and does not stop the others.
 ExitCode list_lessons(const std::vector<std::filesystem::path>& folders) {
   TextTable table{{{"lesson", TextTable::Align::left},
                    {"chapter", TextTable::Align::left},
@@ -252,7 +252,7 @@ ExitCode run(LessonFlags flags) {
   if (flags.names.empty() && !flags.check) return list_lessons(folders);
   std::vector<std::filesystem::path> files;
   for (const std::string& name : flags.names) files.push_back(lesson_file(name, folders));
-  // Who names a folder wants to know of that.
+  // A user who names a folder wants that one checked.
   if (flags.check) return check(files.empty() ? lesson::lesson_files(own.empty() ? folders : own) : files);
   if (!flags.handout.empty()) {
     if (files.size() != 1)

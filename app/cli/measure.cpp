@@ -38,7 +38,7 @@ struct MeasureFlags {
 
 struct MeasuredSeries {
   const sim::ScenarioSeries* series = nullptr;
-  std::vector<runtime::SeriesRun> runs;  // of its points, in their order; fewer where it was stopped
+  std::vector<runtime::SeriesRun> runs;  // one per point, in order; fewer if it was stopped
 };
 
 ExitCode list_series() {
@@ -51,7 +51,7 @@ ExitCode list_series() {
   return ExitCode::fine;
 }
 
-// Exponents of growth over the runs of a series that ran.
+// Exponents of growth, over the runs of a series that could run.
 struct Growth {
   std::optional<double> predicted_time, measured_time, predicted_memory, measured_memory;
 };
@@ -62,7 +62,7 @@ Growth growth_of(const MeasuredSeries& measured) {
     const runtime::SeriesRun& run = measured.runs[i];
     if (!run.why_not.empty()) continue;
     x.push_back(measured.series->points[i].x);
-    // A generation's whole time: its tokens grow in number and in price.
+    // For a generation this is the whole time, as its tokens grow both in number and in price.
     predicted.push_back(sim::step_time(run.predicted).value);
     took.push_back(sim::step_time(run.measured).value);
     planned.push_back(static_cast<double>(sim::working_memory(run.predicted).value));
@@ -72,7 +72,7 @@ Growth growth_of(const MeasuredSeries& measured) {
           sim::power_of_growth(x, held)};
 }
 
-// Where the powers of time are so far apart that it shows in a plot: which runs are to blame.
+// Says which runs are to blame where the exponents of time differ enough to show in a plot.
 std::string why_apart(const MeasuredSeries& measured, const Growth& growth) {
   constexpr double kShows = 0.15;
   if (!growth.predicted_time || !growth.measured_time) return {};
@@ -168,7 +168,7 @@ std::string errors_line(const char* what, const runtime::ErrorsOf& errors) {
                                          static_cast<double>(errors.errors.size())));
 }
 
-// Differences of shares of the step, in points of a percent.
+// Differences of shares of the step, in percentage points.
 std::string shares_line(const char* what, std::vector<double> apart) {
   if (apart.empty()) return {};
   for (double& points : apart) points = 100 * std::abs(points);
@@ -195,8 +195,8 @@ std::string summary_text(const runtime::SeriesErrors& errors) {
   return text;
 }
 
-// A table of measurements that holds its predictions (sim/validate/own_rows): a row for each run, then one
-// for each of its operations.
+// A table of measurements that also holds their predictions (sim/validate/own_rows): a row for each run, then
+// one for each of its operations.
 constexpr std::string_view kCsvHeader =
     "what,series,at,operation,time_s,predicted_time_s,predicted_time_s_low,predicted_time_s_high,"
     "planned_memory_bytes,predicted_planned_memory_bytes,slower_arithmetic,slower_memory,why_not\n";
@@ -282,7 +282,7 @@ std::string json(const sim::SeriesSet& set, const std::vector<MeasuredSeries>& a
   return out.dump(indent) + "\n";
 }
 
-// A preset's name goes first: a file or folder of that name may stand in the working directory.
+// A preset's name comes first, as a file or folder of that name may be in the working directory.
 sim::SeriesSet read_series(const std::string& name) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
   if (!is_path && sim::find_preset(sim::PresetKind::series, name)) return sim::load_series_preset(name);
@@ -295,7 +295,7 @@ sim::SeriesSet read_series(const std::string& name) {
   }
 }
 
-// What a series runs on: all cores, a GPU, or a rank's share of the cores.
+// The device of a series: all cores, a GPU, or a rank's share of the cores.
 struct Here {
   sim::Calibration calibration;
   runtime::DeviceChoice device{};
@@ -310,7 +310,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
   const auto tell = [&](const std::string& text) {
     if (!here.tells) return;
     fmt::print("{}", text);
-    std::fflush(stdout);  // what is known is of use before the rest is
+    std::fflush(stdout);  // finished results are useful before the rest is done
   };
 
   std::vector<MeasuredSeries> all;
@@ -318,7 +318,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
   const auto begin = std::chrono::steady_clock::now();
   const Format format = flags.stream ? Format::json : flags.format;
   if (format == Format::csv) tell(std::string(kCsvHeader));
-  // Ranks hear of a signal at different moments, and end after the same run.
+  // Ranks hear of a signal at different moments, yet must end after the same run.
   bool stopped = false;
   const auto asked_to_stop = [&] {
     stopped = stopped || runtime::Communicator::any_of(here.among, interrupt.arrived());
@@ -341,7 +341,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
       like.among = here.among;
       runtime::SeriesRun run = runtime::run_of_series(point.scenario, here.calibration, {flags.seconds}, {},
                                                       interrupt.stop(), like);
-      if (asked_to_stop()) break;  // what is half measured is not told
+      if (asked_to_stop()) break;  // a half measured run is not shown
       if (here.tells && !flags.out.empty() && run.why_not.empty()) {
         const std::string path = fmt::format("{}/{:03}", flags.out, every.size() + 1);
         write_file(path + ".predicted.json", sim::to_json(run.predicted) + '\n');
@@ -362,7 +362,7 @@ ExitCode measure_points(const MeasureFlags& flags, const sim::SeriesSet& set, co
   return stopped ? ExitCode::interrupted : ExitCode::fine;
 }
 
-// As one of the ranks, which this process starts where nothing else has.
+// Runs as one of the ranks. This process starts them where nothing else has.
 ExitCode measure_among(const MeasureFlags& flags, const sim::SeriesSet& set, int ranks,
                        const InterruptSignals& interrupt) {
   const RankOfJob job = rank_of_job();
@@ -378,7 +378,7 @@ ExitCode measure_among(const MeasureFlags& flags, const sim::SeriesSet& set, int
   });
 }
 
-// What predictions of runs there rest on; measured first where there is nothing yet.
+// The calibration that predictions of these runs use. It is measured first where there is none yet.
 sim::Calibration calibration_here(const runtime::DeviceChoice& device, const runtime::EventSink& sink,
                                   const std::stop_token& stop) {
   if (device.kind == runtime::DeviceChoice::Kind::cpu) return runtime::this_machine(sink, stop);

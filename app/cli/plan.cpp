@@ -30,14 +30,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A range of one search's candidates: what is handed out.
+// A range of one search's candidates. Processes receive work in such pieces.
 struct Piece {
   std::size_t search = 0;
   std::int64_t begin = 0, end = 0;
   std::int64_t count() const { return end - begin; }
 };
 
-// Threads of this process, where others that were started with it compute too.
+// The number of threads for this process. Other processes started with it on this machine compute too.
 int threads_of(const PlanFlags& flags) {
   if (flags.threads > 0) return static_cast<int>(std::min<std::int64_t>(flags.threads, 1024));
   return std::max(1, static_cast<int>(runtime::own_cpus().size()) / runtime::launched().on_this_machine);
@@ -49,8 +49,8 @@ std::int64_t looked_at(const PlanFound& found) {
   return 0;
 }
 
-// Where a range of a search ends that begins here, of about so many candidates: with a layout, or a part of
-// one.
+// The end of a range that begins at `begin` and has about `about` candidates. It falls on the end of a
+// layout, or of a part of one.
 std::int64_t end_of_range(const PlanSearch& search, std::int64_t begin, std::int64_t about) {
   const auto* training = std::get_if<TrainingSearch>(&search.of);
   if (!training) return begin + about;
@@ -60,7 +60,7 @@ std::int64_t end_of_range(const PlanSearch& search, std::int64_t begin, std::int
   return std::min(begin + each, (begin / layout + 1) * layout);
 }
 
-// Neighbours share what was found of them: a search that nobody shares and nobody will resume is one piece.
+// Neighbouring candidates share results, so a search that is neither divided nor resumable is one piece.
 std::vector<Piece> pieces_of(const std::vector<PlanSearch>& searches, const PlanFlags& flags, bool divided) {
   constexpr std::int64_t kPieces = 64, kLeastOfTraining = 50'000;
   std::vector<Piece> pieces;
@@ -81,7 +81,7 @@ std::vector<Piece> pieces_of(const std::vector<PlanSearch>& searches, const Plan
   return pieces;
 }
 
-// Candidates done, on stderr, with the time that is left.
+// Shows on stderr how many candidates are done and how much time is left.
 class PlanProgress {
  public:
   PlanProgress(Progress& progress, std::int64_t total) : progress_(progress), total_(total) {}
@@ -94,7 +94,7 @@ class PlanProgress {
     done_ += candidates;
     inside(0);
   }
-  // Inside a piece that this process does alone.
+  // Progress inside a piece, where this process works alone.
   void inside(std::int64_t candidates) {
     inside_ = candidates;
     const std::int64_t done = done_ + inside_;
@@ -163,7 +163,7 @@ void check(const PlanFlags& flags) {
   if (!(flags.minutes > 0)) throw UsageError("--minutes must be above 0");
 }
 
-// The command in one process, of a group or alone.
+// The plan command in one process, which may be one of a group.
 class Plan {
  public:
   Plan(const PlanFlags& flags, const InterruptSignals& interrupt, EventOutput& events)
@@ -180,7 +180,7 @@ class Plan {
                 .on_progress = {},
                 .schedules = std::make_shared<sim::Schedules>()};
     if (is_first()) journal_ = journal_of(flags_, outcome_.searches, pieces_);
-    // Nothing that is wrong with the flags is left to be found: what joins stays until all are done.
+    // The flags are checked before this point, because a process that joins stays until all are done.
     group_ = runtime::join_process_group();
     return is_first() ? run_first() : run_other();
   }
@@ -219,7 +219,7 @@ class Plan {
     PlanProgress progress(events_.progress(), total);
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (known[i]) {
-        // What is no result is refused before the rest is searched, not after.
+        // An invalid result in the journal is refused now, before the rest is searched.
         PlanFound alone;
         merge(outcome_.searches[pieces_[i].search], alone, *known[i], options_.most_kept,
               fmt::format("{}: piece {}", flags_.journal, i));
@@ -236,7 +236,7 @@ class Plan {
                              {.group = group_.get(),
                               .stop = interrupt_.stop(),
                               .on_finished = on_finished,
-                              // At once: the launcher leaves little time.
+                              // Warn at once: the launcher leaves little time.
                               .warn = [this](const std::string& sentence) { tell_end(sentence); }});
     events_.progress().note(progress.sentence());
     gather(result);
@@ -284,7 +284,7 @@ class Plan {
     events_.progress().note(text);
   }
 
-  // Whether something was found; says what would do where nothing was.
+  // Checks whether something was found. If nothing was, it says what would do.
   ExitCode conclude() {
     if (!outcome_.complete) return ExitCode::fine;
     const bool any = std::any_of(outcome_.found.begin(), outcome_.found.end(), any_fits);
@@ -299,7 +299,7 @@ class Plan {
     return ExitCode::constraint;
   }
 
-  // The last thing that a process does.
+  // The last action of a process.
   ExitCode leave(runtime::SpreadEnd end, ExitCode code) {
     if (end == runtime::SpreadEnd::interrupted) code = ExitCode::interrupted;
     if (end == runtime::SpreadEnd::process_lost) code = ExitCode::device_error;
@@ -308,7 +308,7 @@ class Plan {
       group_->leave();
       return code;
     }
-    // MPI cannot be left in order when others are gone or going.
+    // MPI cannot shut down in order when other processes are gone or going.
     std::fflush(nullptr);
     _exit(static_cast<int>(code));
   }
@@ -316,11 +316,11 @@ class Plan {
   const PlanFlags& flags_;
   const InterruptSignals& interrupt_;
   EventOutput& events_;
-  std::optional<runtime::WorkJournal> journal_;  // of the first process
+  std::optional<runtime::WorkJournal> journal_;  // only in the first process
   std::unique_ptr<runtime::ProcessGroup> group_;
   PlanOutcome outcome_;
   std::vector<Piece> pieces_;
-  // Ranges that an interruption left half done, of all processes, and what was found of them.
+  // Ranges that an interruption left half done in any process, and the candidates looked at in them.
   std::int64_t begun_ranges_ = 0, begun_candidates_ = 0;
   std::int64_t finished_ranges_ = 0, finished_candidates_ = 0;
   RangeOptions options_;
@@ -332,7 +332,7 @@ ExitCode plan(const PlanFlags& flags) {
   try {
     return Plan(flags, interrupt, events).run();
   } catch (...) {
-    // One of the processes that were started together says what is wrong with all of them.
+    // An error is the same for all processes that were started together, so only one reports it.
     if (runtime::launched().rank == 0) throw;
     return failure_of(std::current_exception()).code;
   }

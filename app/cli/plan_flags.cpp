@@ -19,7 +19,7 @@ namespace {
 
 using Values = std::vector<std::string>;
 
-// Values to search of a field, by the name of its flag. `said` is how they were typed.
+// The values to search for a field, by the name of its flag. `said` is how they were typed.
 struct SearchFlag {
   std::string field;
   Values values;
@@ -97,7 +97,7 @@ std::vector<sim::RecomputeChoice> recomputes(const SearchFlag& flag) {
       });
 }
 
-// Values of a field, each as its flag takes it; a number not below the least that it may be.
+// The values of a field, read as its flag reads them. A number must not be below the field's least value.
 template <class T, class Part, class Member>
 std::vector<T> values_of(const SearchFlag& flag, Member Part::*member) {
   const sim::AnyField& field = sim::field_of(member);
@@ -129,7 +129,7 @@ std::string_view flag_of(T Part::*member) {
   return sim::field_of(member).flag;
 }
 
-// Gives the fields that are named their values. `for_each(space, visit)` calls visit(member, values).
+// Sets the values of the fields that the flags name. `for_each(space, visit)` calls visit(member, values).
 template <class Space, class ForEach>
 void widen(const std::vector<SearchFlag>& flags, std::string_view of, Space& space, ForEach for_each) {
   for (const SearchFlag& flag : flags) {
@@ -149,7 +149,7 @@ void widen(const std::vector<SearchFlag>& flags, std::string_view of, Space& spa
   }
 }
 
-// A field that was typed has this value alone.
+// A field that was typed has only this value.
 std::vector<SearchFlag> typed_flags(const ScenarioFlags& flags) {
   std::vector<SearchFlag> typed;
   for (const auto& [field, text] : flags.fields) typed.push_back({std::string(field->flag), {text}, true});
@@ -165,7 +165,7 @@ std::vector<int> devices_of(const PlanFlags& flags, const std::vector<SearchFlag
   return degrees({"gpus", {std::to_string(*flags.scenario.gpus)}, true});
 }
 
-// Without what a search decides.
+// The strategy without the fields that a search decides.
 sim::Strategy undivided(sim::Strategy s) {
   const sim::Strategy none;
   sim::for_each_field<sim::Strategy>([&](const auto& row) {
@@ -179,7 +179,7 @@ std::optional<sim::Seconds> seconds_of(const std::optional<double>& value, doubl
   return sim::Seconds{*value * unit};
 }
 
-// A constraint's field as it is typed.
+// A constraint's field, as its flag is typed.
 std::string constraint_flag(std::string_view field) {
   if (field == "memory_share") return "--memory-share";
   if (field == "memory_reserved") return "--memory-reserved-gib";

@@ -26,11 +26,11 @@ constexpr int kPlanSchemaVersion = 1;
 constexpr double kMillisecond = 1e-3;
 constexpr std::string_view kUnknown = "-";
 
-// A field of a candidate: for people, and for programs under a key that bears its unit.
+// A field of a candidate. It has a text for people, and a value for programs under a key that bears its unit.
 struct Cell {
   std::string key, header, text;
   Json value;
-  // In tables for people: also where all candidates agree, or not even mentioned there.
+  // Whether tables for people show it even if all candidates agree, or do not even mention it in that case.
   enum class Mention { if_they_differ, always, never_alike } mention = Mention::if_they_differ;
 };
 using Row = std::vector<Cell>;
@@ -45,7 +45,7 @@ Cell measure(std::string key, std::string header, std::string text, double value
   return {std::move(key), std::move(header), std::move(text), value, Cell::Mention::always};
 }
 
-// For a field that is rarely searched.
+// Marks a field that is rarely searched.
 Cell rare(Cell cell) {
   cell.mention = Cell::Mention::never_alike;
   return cell;
@@ -55,7 +55,7 @@ std::string_view yes_or_no(bool yes) {
   return yes ? "yes" : "no";
 }
 
-// All searches have the same columns, whether a price is known or not.
+// All searches have the same columns, whether or not a price is known.
 Cell rate(const char* key, const char* header, bool known, double value) {
   if (known) return measure(key, header, fmt::format("{:.4g}", value), value);
   return {key, header, std::string(kUnknown), {}, Cell::Mention::never_alike};
@@ -137,7 +137,7 @@ struct Counts {
   std::vector<std::pair<std::string, std::int64_t>> refused;  // most first
 };
 
-// What is written of a search, whatever its kind.
+// The output of a search of either kind.
 struct Digest {
   Counts counts;
   std::string objective;
@@ -155,8 +155,8 @@ Counts counts_of(std::int64_t candidates, const Result& r) {
   return counts;
 }
 
-// The best, and the first of the others that is not as good to the last digit: that one is worth a
-// comparison.
+// The best, and the first other one with a different result. A tie would make a comparison worthless, so it
+// is skipped.
 template <class Candidates, class Differ>
 std::vector<std::int64_t> winner_and_runner_up(const Candidates& best, Differ differ) {
   std::vector<std::int64_t> indices;
@@ -191,7 +191,7 @@ Digest digest_of(const PlanSearch& search, const PlanFound& found) {
   return digest;
 }
 
-// Rows as a table without the columns in which all of them agree, and these in a line.
+// Rows as a table. Columns in which all rows agree become one line.
 struct Table {
   TextTable table;
   std::string agreed;
@@ -230,7 +230,7 @@ std::string predict_command(const PlanSearch& search, const ServingSearch& of, s
                             of.traffic->duration.value / 60, of.traffic->seed);
 }
 
-// What the winner and the runner-up spend their time on.
+// How the winner and the runner-up spend their time.
 struct Comparison {
   std::string sentence;
   std::vector<std::string> columns;
@@ -276,7 +276,7 @@ Comparison comparison_of(const PlanSearch& search, const Digest& digest) {
   constexpr std::array<const char*, 2> kWhich = {"the first", "the second"};
   for (std::size_t i = 0; i < spent.size(); ++i)
     c.columns.push_back(fmt::format("{} ({} at a time)", kWhich[i], spent[i].sequences));
-  // The largest part of a later token, which is most of what is waited for.
+  // The largest part of a later token, since a user waits mostly for those.
   const auto& parts = spent[0].later_token.parts;
   const auto largest = std::max_element(parts.begin(), parts.end(),
                                         [](const auto& a, const auto& b) { return a.expected < b.expected; });
@@ -322,7 +322,7 @@ std::string counts_text(const Counts& c) {
                 {"timed, or surely beaten", sim::format_count(c.evaluated)},
                 {"keep to all constraints", sim::format_count(c.fitting)}};
   std::string text = table.text();
-  text.erase(0, text.find('\n') + 1);  // its header is empty
+  text.erase(0, text.find('\n') + 1);  // the header is empty
   if (!refused.empty()) text += "  refused by " + refused + '\n';
   return text;
 }
@@ -351,7 +351,7 @@ std::string comparison_text(const Comparison& c, bool markdown) {
                      markdown ? table.markdown() : table.text());
 }
 
-// A whole run by the winner, where --tokens says how long it is.
+// The metrics of a whole run by the winner, where --tokens says how long it is.
 std::vector<Metric> run_metrics(const PlanSearch& search, const Digest& digest, const RunCostFlags& flags) {
   if (!flags.tokens || digest.first_two.empty()) return {};
   return run_cost_metrics(sim::predict(digest.first_two.front(), pointer_to(search.calibration)), flags);
@@ -464,11 +464,11 @@ std::string csv_value(const Json& value) {
   return csv_cell(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
-// One search: its best and its front, a line each. A sweep: a line for each search, with its winner.
+// For one search: its best and its front, one line each. For a sweep: one line for each search's winner.
 std::string as_csv(const PlanOutcome& outcome, bool sweep) {
   std::string text;
   std::vector<std::string> keys;
-  std::vector<std::pair<std::string, Row>> lines;  // what stands before the row
+  std::vector<std::pair<std::string, Row>> lines;  // each row, and the text before it
   std::string before = "list,rank";
   if (!sweep) {
     const Digest d = digest_of(outcome.searches.front(), outcome.found.front());
@@ -510,7 +510,7 @@ std::string as_csv(const PlanOutcome& outcome, bool sweep) {
   return text;
 }
 
-// Each search's winner.
+// A table of each search's winner.
 std::string sweep_as_text(const PlanOutcome& outcome, bool markdown) {
   TextTable table;
   for (const auto& [field, ignored] : outcome.searches.front().variation)

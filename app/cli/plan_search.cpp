@@ -95,7 +95,7 @@ sim::ServingResult run(const ServingSearch& of, const PlanSearch& search, const 
                       .stop = options.stop});
 }
 
-// Results of several ranges keep no more than is shown: what does not depend on who found it.
+// Results of several ranges leave out the time they took, which depends on the process that found them.
 sim::SearchResult without_clock(sim::SearchResult r) {
   r.seconds = 0;
   return r;
@@ -107,7 +107,7 @@ std::string most_common(const std::map<std::string, std::int64_t>& refused) {
   return most == refused.end() ? std::string() : most->first;
 }
 
-// For a space without any legal candidate.
+// The message for a space without any legal candidate.
 std::string nothing_legal(const std::map<std::string, std::int64_t>& refused) {
   return fmt::format(
       "no candidate is without contradiction: most are refused by {}; fix fewer flags, or widen --search",
@@ -121,7 +121,7 @@ sim::Bytes most_memory(const sim::Hardware& hardware, const Constraints& c) {
   return sim::Bytes{static_cast<std::int64_t>(share)} - c.memory_reserved;
 }
 
-// On how many devices something would fit: the flags' number doubled until it does; 0 where that is no help.
+// The number of devices on which something fits: the flags' number, doubled until it does; 0 if none helps.
 int enough_devices(const PlanSearch& search, const PlanFlags& flags, const RangeOptions& options) {
   constexpr int kDoublings = 8;
   std::int64_t devices = search.typed.gpus.value_or(0);
@@ -179,7 +179,7 @@ Constraints memory_alone(const Constraints& c) {
   return weaker;
 }
 
-// What a limit asks for beside the best that there is without limits but memory.
+// Adds what a limit asks for, beside the best value that is found when only memory is limited.
 void add_limit(std::string& text, const char* flag, bool is_set, const std::string& wanted,
                const std::string& best) {
   if (!is_set) return;
@@ -228,7 +228,7 @@ std::string nearest_serving(const PlanSearch& search, const ServingSearch& of,
   weaker.constraints = memory_alone(of.constraints);
   RangeOptions quiet = options;
   quiet.on_progress = {};
-  // All, for the least time to a first token is no objective of its own.
+  // All are kept, because the least time to a first token is no objective of its own.
   quiet.most_kept = static_cast<std::size_t>(std::max<std::int64_t>(1, found.legal));
   const sim::ServingResult any = run(weaker, search, quiet, 0, sim::size(of.space));
   if (any.fitting == 0) {

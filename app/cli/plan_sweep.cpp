@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSweepSchemaVersion = 1;
 
-// Flags that a sweep may vary beside those of the scenario's fields.
+// The flags that a sweep may vary beside the scenario's fields.
 struct PartFlag {
   std::string_view name;
   std::optional<std::string> ScenarioFlags::*value;
@@ -52,7 +52,7 @@ std::vector<std::string_view> known_flags() {
   return names;
 }
 
-// A value as it would be typed.
+// A value as a user would type it.
 std::string typed(const std::string& path, const std::string& field, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number() || value.is_boolean()) return value.dump();

@@ -73,8 +73,8 @@ sim::Report predict_line(const std::string& line, const std::string& where, Even
   return sim::predict(scenario, pointer_to(calibration_of(scenario.hardware)));
 }
 
-// A result a line, in the order of the input. A line that cannot be predicted says why in its place, and the
-// exit code is that of the first such line.
+// Prints one result a line, in the order of the input. A line that cannot be predicted says why in its place,
+// and the first such line gives the exit code.
 ExitCode predict_batch(const PredictFlags& flags) {
   const InterruptSignals interrupt;
   EventOutput events({});

@@ -14,7 +14,7 @@ namespace app::cli {
 
 namespace {
 
-// For a POSIX shell.
+// Quotes a word for a POSIX shell.
 std::string quoted(const std::string& word) {
   const bool plain = !word.empty() && std::ranges::all_of(word, [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -29,7 +29,7 @@ std::string quoted(const std::string& word) {
 std::string line_of(const ScenarioFlags& flags) {
   std::string line = "ridgepoint predict";
   const auto add = [&](std::string_view flag, const std::string& value) {
-    // What begins with a dash would be read as a flag.
+    // A value that begins with a dash would be read as a flag.
     line.append(fmt::format(" --{}{}{}", flag, value.starts_with('-') ? "=" : " ", quoted(value)));
   };
   const auto add_name = [&](std::string_view flag, const std::optional<std::string>& value) {
@@ -49,7 +49,7 @@ std::string line_of(const ScenarioFlags& flags) {
   return line;
 }
 
-// A line says these in any case: with them people know what is predicted.
+// A line always names these fields, so that people know what is predicted.
 bool is_always_said(const sim::AnyField& f, const sim::Scenario& s) {
   return f.part == "workload" && f.kind != sim::AnyField::Kind::toggle && !f.optional &&
          (f.applies == nullptr ||
@@ -63,7 +63,7 @@ void say(const sim::AnyField& f, const sim::Scenario& target, ScenarioFlags& fla
   if (!f.flag.empty() && f.set(read, text) && f.same(read, target)) flags.type(f, text);
 }
 
-// The preset that a part's name stands for; where there is none, the whole part is said.
+// Names a part by its preset. Where its name belongs to no preset, the whole part is written out.
 template <class Part, class Load>
 void name_part(const Part& part, std::optional<std::string>& flag, Load load) {
   if (flag || part.name.empty()) return;
@@ -71,7 +71,7 @@ void name_part(const Part& part, std::optional<std::string>& flag, Load load) {
     load(part.name);
     flag = part.name;
   } catch (const std::exception&) {
-    // A name of the user's own.
+    // The user chose this name: no preset has it.
   }
 }
 
@@ -88,7 +88,7 @@ ScenarioFlags named_by(const ScenarioFlags& flags) {
 }
 
 std::string predict_command(const sim::Scenario& scenario, ScenarioFlags flags) {
-  // Without a name for its model the line needs the whole of it at once.
+  // Without a name for its model the line must contain the whole model at once.
   if (!flags.model && !flags.scenario) flags.overrides.push_back(sim::whole(scenario, "model"));
   sim::Scenario parts = named_parts(flags).scenario;
   settle_hardware(parts, {}, {});
@@ -100,8 +100,8 @@ std::string predict_command(const sim::Scenario& scenario, ScenarioFlags flags) 
   for (const sim::AnyField& f : sim::all_fields())
     if (is_always_said(f, scenario)) say(f, scenario, flags);
   say_others(said());
-  say_others(said());  // what followed from a flag, and should not
-  // A shape of the user's own may change what the line leaves to be understood.
+  say_others(said());  // undoes side effects of other flags
+  // A model of the user's own may change the defaults that the line leaves out.
   for (int round = 0; round < 2; ++round)
     for (const sim::Override& o : sim::overrides(said(), scenario)) flags.overrides.push_back(o);
   return line_of(flags);

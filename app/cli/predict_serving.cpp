@@ -54,7 +54,7 @@ void add_memory(Metrics& m, const sim::EngineMemory& memory, double requests_tha
            sim::format_count(static_cast<std::int64_t>(requests_that_fit)));
 }
 
-// What is predicted, and why it cannot be: empty where it fits.
+// The prediction, and the reason why there is none: empty where it fits.
 struct Served {
   Metrics metrics;
   std::string problem;
@@ -96,7 +96,7 @@ sim::Traffic traffic_of(const sim::Workload& w, const ServingFlags& flags) {
                                              static_cast<std::uint64_t>(flags.seed));
     return traffic;
   }
-  // Enough rounds that filling and draining weigh little.
+  // This many rounds make filling and draining weigh little.
   constexpr std::int64_t kRounds = 10, kSaturated = 3000;
   traffic.most_at_a_time = flags.concurrency.value_or(0);
   const std::int64_t requests = flags.concurrency ? kRounds * *flags.concurrency : kSaturated;

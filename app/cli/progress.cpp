@@ -13,7 +13,7 @@ namespace app::cli {
 
 namespace {
 
-// Often enough to be believed alive, seldom enough for a log.
+// Rewrites often enough to show that it is alive, seldom enough for a log.
 constexpr std::chrono::milliseconds kRewriteEvery{50};
 constexpr std::chrono::seconds kLineEvery{5};
 

@@ -37,9 +37,9 @@ namespace {
 constexpr const char* kRank = "RIDGEPOINT_RANK";
 constexpr const char* kRanks = "RIDGEPOINT_RANKS";
 
-// The first rank may measure this machine before it comes.
+// The first rank may measure this machine before it joins.
 constexpr std::chrono::seconds kPatience{600};
-// What the others have to end in after one has ended badly.
+// The time that the others have to end after one has ended badly.
 constexpr std::chrono::seconds kGrace{5};
 
 std::optional<int> number_in_environment(const char* variable) {
@@ -51,7 +51,7 @@ std::optional<int> number_in_environment(const char* variable) {
   return error == std::errc() && end == view.data() + view.size() ? std::optional(value) : std::nullopt;
 }
 
-// Consecutive ones; where there are fewer cores than ranks, some share one.
+// A rank's share of the cores: consecutive ones. With fewer cores than ranks, some ranks share a core.
 std::vector<int> share_of(const std::vector<int>& cores, int place, int places) {
   const auto n = static_cast<int>(cores.size());
   if (n < places) return {cores[static_cast<std::size_t>(place % n)]};
@@ -59,7 +59,7 @@ std::vector<int> share_of(const std::vector<int>& cores, int place, int places) 
   return {at(place), at(place + 1)};
 }
 
-// All threads of the process: those of the kernels may be there already.
+// Applies to all threads of the process, because the kernels' threads may exist already.
 void keep_to(const std::vector<int>& cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -85,7 +85,7 @@ std::int64_t ended_for_memory() {
   return 0;
 }
 
-// Its process group; the first one's is its own.
+// Starts a rank in the given process group. The first rank makes a group of its own.
 pid_t start_rank(int rank, int ranks, pid_t group, std::vector<std::string> arguments) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -98,7 +98,7 @@ pid_t start_rank(int rank, int ranks, pid_t group, std::vector<std::string> argu
     setpgid(child, group == 0 ? child : group);
     return child;
   }
-  // A signal of the terminal is the parent's to pass on, once.
+  // The parent passes on a signal of the terminal, and does so once.
   setpgid(0, group);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(static_cast<int>(ExitCode::device_error));
@@ -188,7 +188,7 @@ ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
 }
 
 std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::DeviceChoice& device) {
-  // Who starts processes together on a machine is the parent of all of them.
+  // Ranks started together on a machine have the same parent process.
   std::unique_ptr<runtime::Transport> transport =
       job.on_this_machine == job.size
           ? runtime::join_socket_ranks(job.rank, job.size, std::to_string(getppid()), kPatience)

@@ -29,7 +29,7 @@ struct ReplayFlags {
   Format format = Format::text;
 };
 
-// What the event says has passed since the one before it.
+// The time that an event says has passed since the one before it.
 double seconds_of(const sim::Event& event) {
   if (const auto* step = std::get_if<sim::StepResult>(&event)) return step->duration.value;
   if (const auto* token = std::get_if<sim::TokenResult>(&event)) return token->duration.value;

@@ -58,13 +58,13 @@ Metric seconds(std::string key, std::string label, sim::Seconds value) {
   return {std::move(key), std::move(label), value.value, sim::format(value)};
 }
 
-// 0 where the report does not hold what it follows from.
+// A fraction. It is 0 where the report lacks the numbers for it.
 Metric fraction(std::string key, std::string label, double value) {
   if (!(value > 0)) return {std::move(key), std::move(label), std::nullopt, "unknown"};
   return {std::move(key), std::move(label), value, sim::format_percent(value)};
 }
 
-// What the GPU's driver said during the run, where it said anything.
+// The GPU driver's readings during the run, where there are any.
 void add_device_metrics(std::vector<Metric>& metrics, const sim::Report& report) {
   const std::vector<sim::DeviceSample>& samples = report.device_samples;
   if (samples.empty()) return;
@@ -96,7 +96,7 @@ void add_device_metrics(std::vector<Metric>& metrics, const sim::Report& report)
                                    : "never"});
 }
 
-// What is computed: the model's parameters, and the FLOPs that all devices execute together and each of them.
+// The size of the work: the model's parameters, and the FLOPs of all devices together and of each one.
 void add_sizes(std::vector<Metric>& metrics, const sim::Report& report) {
   const sim::Scenario& scenario = report.source.scenario;
   const sim::ParameterCount count = sim::count_parameters(scenario.model);
@@ -115,7 +115,7 @@ void add_sizes(std::vector<Metric>& metrics, const sim::Report& report) {
                        sim::format(sim::Flops{whole.value / devices})});
 }
 
-// How large a batch the gradient's noise asks for, where it was measured: of the last step that has a norm.
+// The batch size that the gradient's noise asks for, where it was measured: from the last step with a norm.
 void add_noise(std::vector<Metric>& metrics, const sim::Report& report) {
   const auto last = std::find_if(report.steps.rbegin(), report.steps.rend(),
                                  [](const sim::StepResult& step) { return step.micro_batch_grad_norm; });
@@ -188,8 +188,8 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
   return metrics;
 }
 
-// Each operation once: the mean of the ranks that have rows, which are one of each pipeline stage. What
-// bounds it is said as of the rank where it takes longest.
+// Each operation once: the mean over the ranks that have rows, one rank for each pipeline stage. Its bound is
+// that of the rank where it takes longest.
 struct MeanOfRanks {
   std::vector<sim::Row> rows;
   std::size_t ranks = 0;
@@ -239,7 +239,7 @@ std::vector<sim::Row> longest_first(std::vector<sim::Row> rows) {
   return rows;
 }
 
-// With the epilogues of its kernel: "layer.mlp.up.forward + gelu".
+// The title with the epilogues of the kernel: "layer.mlp.up.forward + gelu".
 std::string title_of(const sim::Row& row, const sim::Report& report) {
   std::string title = row.id;
   for (const sim::Row& other : report.rows)
@@ -248,7 +248,7 @@ std::string title_of(const sim::Row& row, const sim::Report& report) {
   return title;
 }
 
-// Shares are of the step or generation, as those of its parts are.
+// Shares refer to the step or the generation, as the shares of its parts do.
 TextTable operations_table(const sim::Report& report, const MeanOfRanks& mean, std::size_t most) {
   using Align = TextTable::Align;
   const bool trains = report.source.scenario.workload.task == sim::Task::train;
@@ -274,7 +274,7 @@ TextTable operations_table(const sim::Report& report, const MeanOfRanks& mean, s
   return table;
 }
 
-// Nothing of one rank.
+// Empty for a single rank.
 std::string sentence_of_mean(const sim::Report& report, std::size_t ranks, std::string_view before) {
   if (ranks < 2) return {};
   const bool predicted = report.source.kind == sim::ReportKind::predicted;
@@ -323,12 +323,12 @@ using ReportOrEvents = std::variant<sim::Report, std::vector<sim::Event>>;
 
 ReportOrEvents report_or_events(const std::string& path) {
   const std::string content = read_file(path);
-  if (sim::nested_too_deep(content)) sim::parse_json(content, path);  // which says where
+  if (sim::nested_too_deep(content)) sim::parse_json(content, path);  // this says where
   const Json json = Json::parse(content, nullptr, false);
   if (json.is_object() && json.contains("report")) return sim::report_from_json(json["report"].dump(), path);
   if (json.is_object() && !json.contains("event")) return sim::report_from_json(content, path);
   if (content.find("\"event\"") == std::string::npos) {
-    sim::parse_json(content, path);  // says where it is no JSON
+    sim::parse_json(content, path);  // says where it is not JSON
     throw runtime::InputError(path + " line 1: begins neither a report (JSON) nor a run's events (NDJSON)");
   }
   try {

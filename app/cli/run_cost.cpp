@@ -21,7 +21,7 @@ sim::Site site_of(const sim::EconomicRates& rates, const std::string& name) {
   throw UsageError("--site \"" + name + "\" is not in presets/economics.json; there are: " + known);
 }
 
-// What the money was reckoned with, for beside it.
+// The rate that the money was computed with, to be shown beside it.
 struct Rate {
   double usd_per_hour = 0;
   std::string said;

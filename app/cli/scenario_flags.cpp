@@ -34,7 +34,7 @@ namespace {
 using sim::kThisMachine;
 constexpr std::string_view kOurImplementation = "ridgepoint";
 
-// What a flag names does not exist: the flag is wrong, not a file.
+// If a flag names something that does not exist, the flag is wrong, not a file.
 template <typename Load>
 auto by_flag(std::string_view flag, sim::PresetKind kind, const std::string& name, Load load) {
   if (sim::find_preset(kind, name)) return load(name);
@@ -52,10 +52,10 @@ runtime::ModelSource open_model_flag(const std::string& name_or_path) {
     return runtime::open_model(name_or_path);
   try {
     return runtime::open_model(name_or_path);
-  } catch (const std::system_error&) {  // a file or folder that is there and fails
+  } catch (const std::system_error&) {  // the file or folder exists, but reading it fails
     throw;
   } catch (const std::runtime_error& e) {
-    // A name of nothing is the flag's fault; a pretrained model that is not here yet is a missing file.
+    // An unknown name is the flag's fault. A pretrained model that is not here yet is a missing file.
     const auto pretrained = runtime::pretrained_models();
     const bool known = std::any_of(pretrained.begin(), pretrained.end(),
                                    [&](const runtime::PretrainedModel& m) { return m.name == name_or_path; });
@@ -64,18 +64,18 @@ runtime::ModelSource open_model_flag(const std::string& name_or_path) {
   }
 }
 
-// The source of a scenario's own model: what its name opens, if that is the same model, else its shape alone.
+// The source of a scenario's model: what its name opens, if that is the same model, else only its shape.
 runtime::ModelSource source_of(const sim::Model& model) {
   try {
     runtime::ModelSource source = runtime::open_model(model.name);
     if (source.model == model) return source;
   } catch (const std::runtime_error&) {
-    // A name of its own: a shape without weights.
+    // The name is the scenario's own: a shape without weights.
   }
   return {model, "scenario", std::nullopt, {}};
 }
 
-// --gpus alone is data parallelism over what the other degrees leave.
+// With --gpus alone, data parallelism takes the devices that the other degrees leave.
 void share_devices(const ScenarioFlags& flags, sim::Strategy& s) {
   if (!flags.gpus) return;
   const std::int64_t of_a_replica = sim::saturated_product(
@@ -92,7 +92,7 @@ void share_devices(const ScenarioFlags& flags, sim::Strategy& s) {
                             countable ? std::to_string(all) : "more than can be counted")}});
 }
 
-// What is not said of the work follows from what is.
+// Fills in what the flags leave open about the work, from what they say.
 void complete(const ScenarioFlags& flags, sim::Scenario& s) {
   sim::Workload& w = s.workload;
   const auto typed = [&](const char* path) { return flags.typed(path) != nullptr; };
@@ -110,7 +110,7 @@ void complete(const ScenarioFlags& flags, sim::Scenario& s) {
       s, {typed("strategy.sequence_parallel"), typed("strategy.expert_tensor_parallel")});
 }
 
-// What --set says of these parts.
+// Applies the --set flags for these parts.
 sim::Scenario with_overrides(const sim::Scenario& s, const ScenarioFlags& flags,
                              std::initializer_list<std::string_view> parts) {
   std::vector<sim::Override> of_parts;
@@ -139,8 +139,8 @@ sim::Scenario base_scenario(const ScenarioFlags& flags) {
   return by_flag("--scenario", sim::PresetKind::scenario, name, sim::load_scenario_preset);
 }
 
-// The files that the parts of a scenario were read from: those of presets that flags name, else the
-// scenario's.
+// The files that the parts of a scenario were read from: those of the presets that flags name, else the
+// scenario's own file.
 std::vector<PartFile> files_of(const ScenarioFlags& flags, const std::string& hardware) {
   std::vector<PartFile> files;
   const auto add = [&](std::string_view part, sim::PresetKind kind, const std::optional<std::string>& name) {
@@ -159,7 +159,7 @@ std::vector<PartFile> files_of(const ScenarioFlags& flags, const std::string& ha
   return files;
 }
 
-// What is wrong with a scenario, beside the file that says it; a field that was typed stands in none.
+// Reports what is wrong with a scenario, with the file that says it. A field that was typed is in no file.
 [[noreturn]] void refuse(std::vector<sim::Problem> problems, const std::vector<PartFile>& files,
                          const ScenarioFlags* flags) {
   for (sim::Problem& problem : problems) {
@@ -319,13 +319,13 @@ sim::Scenario with_fields(sim::Scenario s, const ScenarioFlags& flags) {
   set_fields(flags, s);
   share_devices(flags, s.strategy);
   complete(flags, s);
-  // Engines have blocks of their own.
+  // Engines have a block size of their own.
   if (flags.typed("workload.kv_block") && s.implementation.serving)
     s.implementation.serving->kv_block = std::exchange(s.workload.kv_block, contiguous);
   return with_overrides(std::move(s), flags, {"hardware", "strategy", "workload", "implementation"});
 }
 
-// A file's weights are multiplied in the codes that it has, unless flags or a scenario say otherwise.
+// A file's weights are multiplied as they are stored, unless flags or a scenario say otherwise.
 void store_as_file(const runtime::StoredTypes& stored, const ScenarioFlags& flags, sim::Scenario& scenario) {
   if (flags.scenario || flags.workload || flags.typed("workload.dtype") ||
       flags.typed("workload.weights_dtype") || flags.typed("workload.embedding_dtype") ||
@@ -407,7 +407,7 @@ void link_ranks(sim::Scenario& scenario) {
             ranks > 1 ? runtime::cached_machine_of_ranks(ranks) : runtime::cached_this_machine())
       hardware = measured->hardware;
   if (scenario.strategy.offload_optimizer || scenario.strategy.offload_activations) {
-    // The host's memory is the device's: a copy reads and writes it.
+    // The host's memory is also the device's: a copy both reads and writes it.
     if (hardware.host_link.value == 0) hardware.host_link = {hardware.memory_bandwidth.value / 2};
     if (hardware.host_memory_bandwidth.value == 0) hardware.host_memory_bandwidth = hardware.memory_bandwidth;
   }
@@ -445,7 +445,7 @@ void take_pace(const runtime::WatchedRun& run, sim::Report& measured, sim::Calib
 void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
                 const runtime::EventSink& sink, std::stop_token stop) {
   sim::Scenario& scenario = resolved.scenario;
-  scenario.hardware = {};  // what is wrong with it is no matter: it will be this machine
+  scenario.hardware = {};  // its problems do not matter: this machine replaces it
   std::vector<sim::Problem> problems = sim::validate(scenario);
   std::erase_if(problems, [](const sim::Problem& problem) { return problem.field.starts_with("hardware."); });
   if (!problems.empty()) refuse(std::move(problems), resolved.files, nullptr);
@@ -455,10 +455,10 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
     if (resolved.calibration && resolved.calibration->load)
       scenario.hardware.sustained_clock = resolved.calibration->hardware.sustained_clock;
   } else {
-    // Before this machine is measured for it, which takes a while.
+    // This check comes before this machine is measured, which takes a while.
     runtime::require_runnable(scenario, *runtime::make_cpu_device(device.threads));
     resolved.calibration = runtime::this_machine(sink, stop);
-    if (stop.stop_requested()) return;  // measured in part: nothing to begin with
+    if (stop.stop_requested()) return;  // measured only in part: not enough to begin
     scenario.hardware = resolved.calibration->hardware;
     link_ranks(scenario);
     if (auto measured = calibration_of(scenario.hardware)) resolved.calibration = std::move(measured);
@@ -469,10 +469,10 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
 sim::Scenario read_scenario(const std::string& json, const std::string& file) {
   nlohmann::json parts;
   if (!sim::nested_too_deep(json)) parts = nlohmann::json::parse(json, nullptr, false);
-  // What is no JSON object is for sim's reader to explain.
+  // sim's reader explains what is wrong with text that is no JSON object.
   if (!parts.is_object() || !parts.contains("model") || !parts["model"].is_string())
     return sim::scenario_from_json(json, file);
-  // A pretrained model is known to the runtime alone.
+  // Only the runtime knows pretrained models.
   const std::string name = parts["model"].get<std::string>();
   for (const runtime::PretrainedModel& pretrained : runtime::pretrained_models())
     if (pretrained.name == name)
@@ -496,7 +496,7 @@ void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, 
 
 namespace {
 
-// The first calibration of a GPU that there is, by sources in their order; the later ones are not read.
+// The first calibration of a GPU that exists, in the order of the sources. Later sources are not read.
 template <class... Sources>
 std::optional<sim::Calibration> first_of(const std::string& gpu, const Sources&... sources) {
   std::optional<sim::Calibration> found;
@@ -504,7 +504,7 @@ std::optional<sim::Calibration> first_of(const std::string& gpu, const Sources&.
   return found;
 }
 
-// As it ships, or as the user has refitted it.
+// The published calibration, as it ships or as the user has refitted it.
 std::optional<sim::Calibration> published_calibration(const std::string& hardware) {
   std::optional<sim::Calibration> calibration = sim::load_calibration_preset(hardware);
   if (!calibration || !calibration->gpu) return calibration;
@@ -544,7 +544,7 @@ void require_valid(const sim::Scenario& scenario) {
 
 sim::Scenario default_scenario() {
   sim::Scenario scenario = sim::load_scenario_preset("train-gpt-10m-here");
-  // Measuring takes a while, and a window must open at once.
+  // Measuring takes a while, but a window must open at once.
   const std::optional<sim::Calibration> calibration = runtime::cached_this_machine();
   scenario.hardware = calibration ? calibration->hardware : sim::load_hardware_preset("h100-sxm");
   return scenario;

@@ -1,5 +1,5 @@
 // ridgepoint schema: the shape of what is read and written, as JSON Schema. It is derived from values that
-// the program itself writes, so that the two cannot part.
+// the program itself writes, so that schema and program always agree.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -34,7 +34,7 @@ Json schema_of(const Json& value) {
   if (value.is_boolean()) return {{"type", "boolean"}};
   if (value.is_number_integer()) return {{"type", "integer"}};
   if (value.is_number()) return {{"type", "number"}};
-  return Json::object();  // null: anything
+  return Json::object();  // null: any value
 }
 
 sim::Scenario example_scenario() {
@@ -43,13 +43,13 @@ sim::Scenario example_scenario() {
   scenario.hardware = sim::load_hardware_preset("h100-sxm");
   scenario.implementation = sim::load_implementation_preset("ridgepoint");
   scenario.workload.seq_len = scenario.model.max_position_embeddings;
-  // Types that files leave out where they are the workload's own.
+  // Files leave these types out where they equal the workload's own.
   scenario.workload.weights_dtype = scenario.workload.kv_dtype = scenario.workload.expert_weights_dtype =
       scenario.workload.embedding_dtype = scenario.workload.dtype;
   return scenario;
 }
 
-// With one of everything that a report may hold.
+// A report with one of everything that it may hold.
 sim::Report example_report() {
   sim::Report report = sim::predict(example_scenario());
   report.steps.push_back({1, 5.5, 1.25, sim::Seconds{0.25}, 1024, 2.5, 40.5});

@@ -41,7 +41,7 @@ void set_size(ScreenshotOptions& options, const std::string& text) {
       fmt::format("--size is WIDTHxHEIGHT in pixels, {} to {} each, not \"{}\"", kSmallest, kLargest, text));
 }
 
-// By its path, its name, or its flag: "workload.seq_len", "seq_len", "seq-len".
+// Finds a field by its path, its name, or its flag: "workload.seq_len", "seq_len", "seq-len".
 std::string field_path(const std::string& flag, const std::string& words) {
   for (const sim::AnyField& field : sim::all_fields())
     if (!field.label.empty() && (words == field.path() || words == field.name || words == field.flag))
@@ -50,7 +50,7 @@ std::string field_path(const std::string& flag, const std::string& words) {
       fmt::format("{} is a field of a scenario, as seq_len or strategy.recompute, not \"{}\"", flag, words));
 }
 
-// From its beginning on.
+// The events of a run, from its beginning.
 std::vector<sim::Event> events_of_run(const std::string& file) {
   std::vector<sim::Event> events = read_events(file);
   if (events.empty() || !std::holds_alternative<sim::BeginEvent>(events.front()))

@@ -1,4 +1,4 @@
-// ridgepoint tokenize: ids of a text, text of ids.
+// ridgepoint tokenize: turns text into ids and ids into text.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,7 +29,7 @@ void write_bytes(const std::string& bytes) {
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
 }
 
-// In parts: the text of 100 million ids is longer than they are.
+// Writes in parts, since the text of 100 million ids takes more memory than the ids.
 void write_ids(std::span<const std::int32_t> ids) {
   constexpr std::size_t kAtOnce = 10'000;
   for (std::size_t begin = 0; begin < ids.size(); begin += kAtOnce) {
@@ -55,8 +55,8 @@ ExitCode tokenize(const TokenizeFlags& flags) {
     for (const std::int32_t id : ids) pieces.emplace_back(tokenizer.decode(std::span(&id, 1)));
     const nlohmann::ordered_json json = {
         {"schema_version", 1}, {"ids", ids}, {"tokens", pieces}, {"text", tokenizer.decode(ids)}};
-    // A token may be part of a character: JSON shows its bytes as U+FFFD; --ids without --format gives them
-    // exactly.
+    // A token may be part of a character, whose bytes JSON shows as U+FFFD. Use --ids without --format to get
+    // them exactly.
     write_bytes(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');
   } else if (from_ids) {
     write_bytes(tokenizer.decode(ids));

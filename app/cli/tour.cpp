@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Long enough for the loss to fall where one sees it, short enough to be watched.
+// Long enough to see the loss fall, short enough to watch.
 constexpr sim::Seconds kTrainingTime{40};
 constexpr std::int64_t kFewestSteps = 20, kMostSteps = 300;
 
@@ -93,8 +93,8 @@ class Tour {
     bool known = runtime::cached_this_machine().has_value();
     calibration_ = runtime::this_machine(events.sink(), interrupt_.stop());
     if (interrupt_.arrived()) return;
-    // Other programs made the one that is kept too slow: what they slow down now, the probes before the runs
-    // find.
+    // Other programs may have made the stored calibration too slow. Their effect now is found by the probes
+    // before the runs.
     if (known && note_slowdown(calibration_, events.progress()).arithmetic < 1) {
       calibration_ = runtime::calibrate_this_machine(events.sink(), interrupt_.stop());
       if (interrupt_.arrived()) return;
@@ -110,7 +110,7 @@ class Tour {
                sim::format(hardware.memory));
   }
 
-  // Before a run: predictions of it are for the machine as it is now.
+  // Runs before each run, so that predictions are for the machine as it is now.
   void probe_machine() {
     EventOutput events({});
     calibration_.slowdown = note_slowdown(calibration_, events.progress());
@@ -146,7 +146,7 @@ class Tour {
     fmt::print("{} steps on this machine's text, beginning with weights drawn at random:\n", settings.steps);
     std::fflush(stdout);
 
-    fs::remove_all(settings.checkpoint);  // an earlier tour's
+    fs::remove_all(settings.checkpoint);  // an earlier tour left it
     sim::Report measured;
     {
       EventOutput events(recorded("train.events.ndjson"));
@@ -164,7 +164,7 @@ class Tour {
     if (!interrupt_.arrived()) sample_trained(settings.checkpoint, source);
   }
 
-  // Where a run that was predicted for `before` found the machine at another pace. Says whether it did.
+  // Predicts again if the run found the machine at another pace than `before`. Says whether it did.
   bool predict_again(const sim::Scenario& scenario, const sim::Slowdown& before,
                      sim::Report& predicted) const {
     if (calibration_.slowdown == before) return false;
@@ -172,7 +172,7 @@ class Tour {
     return true;
   }
 
-  // What those seconds taught it.
+  // Shows what the training taught the model.
   void sample_trained(const std::string& checkpoint, const runtime::ModelSource& trained) {
     runtime::ModelSource source = runtime::open_model(checkpoint);
     source.tokenizer = trained.tokenizer;
@@ -224,7 +224,7 @@ class Tour {
     keep("generate", predicted, measured);
   }
 
-  // A prompt, and what is asked of the model that continues it.
+  // A prompt, and the settings for the model that continues it.
   struct Writing {
     std::string prompt;
     sim::Scenario scenario;
@@ -240,13 +240,13 @@ class Tour {
     settings.seed = options_.seed;
     settings.device.threads = options_.threads;
     settings.slowdown = calibration_.slowdown;
-    settings.ignore_eos = true;  // as many tokens as were predicted
+    settings.ignore_eos = true;  // so that as many tokens come as were predicted
     writing.scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());
     writing.scenario.workload.max_new_tokens = tokens;
     return writing;
   }
 
-  // Prints the prompt; `sink` hears what follows as it comes.
+  // Prints the prompt. `sink` receives what follows as it comes.
   sim::Report write(const Writing& writing, const runtime::ModelSource& source,
                     const runtime::EventSink& sink) {
     fmt::print("  {}", writing.prompt);
@@ -262,7 +262,7 @@ class Tour {
     if (const auto* token = std::get_if<sim::TokenResult>(&event)) print_generated(token->text);
   }
 
-  // Files of one run, and its table.
+  // Writes the files of one run and prints its table.
   void keep(const std::string& name, const sim::Report& predicted, const sim::Report& measured) {
     const sim::Comparison comparison = sim::compare(predicted, measured);
     write_file(path(name + ".predicted.json"), sim::to_json(predicted) + '\n');

@@ -122,7 +122,7 @@ void check(const runtime::TrainSettings& settings) {
     throw UsageError("--checkpoint-every needs --checkpoint DIR to write to");
 }
 
-// The step beside what was expected of it.
+// The measured step beside its prediction.
 std::string beside_prediction(const ResolvedScenario& resolved, const sim::Report& measured) {
   sim::Scenario scenario = resolved.scenario;
   if (measured.expert_imbalance > 0) scenario.workload.expert_imbalance = measured.expert_imbalance;
@@ -152,7 +152,7 @@ ExitCode train(const TrainFlags& flags) {
   const int ranks = resolved.scenario.strategy.devices();
   const bool starts_ranks = ranks > 1 && job.size == 1;
   EventFlags event_flags = flags.events;
-  if (starts_ranks || !job.is_first()) event_flags.record.clear();  // of the first rank alone
+  if (starts_ranks || !job.is_first()) event_flags.record.clear();  // only the first rank records
   EventOutput events(event_flags);
   runtime::TrainSettings settings = on_device(flags.settings, flags.scenario);
   sim::Implementation& implementation = resolved.scenario.implementation;
@@ -177,7 +177,7 @@ ExitCode train(const TrainFlags& flags) {
                               interrupt.stop());
       return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
     });
-    // On other machines' terminals, too.
+    // This also appears on other machines' terminals.
     if (!job.is_first() && job.place == 0 && !report.message.empty()) to_stderr(report.message + "\n");
     if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
   } else {

@@ -1,4 +1,4 @@
-// ridgepoint validate: each row of a table of measurements predicted, and the errors.
+// ridgepoint validate: predicts each row of a table of measurements, and shows the errors.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -115,7 +115,7 @@ nlohmann::ordered_json json_of(const sim::RankingSummary& s) {
           {"lost_by_first_choice_mean_percent", 100 * s.lost_mean}};
 }
 
-// A row by its id, or by its number, from 1, where a table has none.
+// The name of a row: its id, or its number from 1 where a table has no ids.
 std::string row_name(const sim::CsvTable& table, std::size_t row) {
   const std::optional<std::size_t> id = table.column("id");
   return id ? table.rows[row][*id] : std::to_string(row + 1);
@@ -174,7 +174,7 @@ std::string summary_json(const sim::CsvTable& table, const sim::Validation& vali
   return json.dump(2) + "\n";
 }
 
-// What no error stands for, and why: the commonest reasons first.
+// The rows without an error and the reasons, the commonest first.
 std::string uncovered(const sim::Validation& validation) {
   std::map<std::pair<bool, std::string>, std::size_t> reasons;
   for (const sim::ValidatedRow& row : validation.rows)

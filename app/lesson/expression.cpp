@@ -17,7 +17,7 @@ namespace app::lesson {
 
 struct Expression::Node {
   enum class Kind { number, quantity, binary, negation, change } kind = Kind::number;
-  char operation = 0;  // of a binary one: + - * / ^ < > and l (<=), g (>=)
+  char operation = 0;  // binary only: + - * / ^ < > and l (<=), g (>=)
   double number = 0;   // as written, before its unit
   std::string unit;
   Value literal;
@@ -34,7 +34,7 @@ struct Expression::Node {
 
 namespace {
 
-// Bounds how deep brackets, signs and sums nest: reading, computing and freeing one recurse.
+// Limits how deep brackets, signs and sums nest, because reading, computing and freeing them recurse.
 constexpr std::size_t kMostCharacters = 1000;
 
 using Node = Expression::Node;
@@ -168,7 +168,7 @@ class Parser {
     fail(c == '\0' ? "a number or a quantity is missing at the end"
                    : fmt::format("'{}' is not understood", c));
   }
-  // Letters or %, with a "/s" behind them where that is a unit; empty where something else follows.
+  // Reads letters or %, with a "/s" after them where that makes a unit. Empty where something else follows.
   std::string_view unit_word() {
     skip_space();
     std::size_t stop = at_;
@@ -186,7 +186,7 @@ class Parser {
     if (error != std::errc()) fail("a number is not understood");
     at_ += static_cast<std::size_t>(end - begin);
     node->literal = {node->number, {}};
-    // A thousand or the like, then a unit: "200M tokens".
+    // A factor such as a thousand may come first, then a unit: "200M tokens".
     for (bool more = true; more;) {
       const std::string_view word = unit_word();
       if (word.empty()) break;
@@ -222,7 +222,7 @@ class Parser {
   std::size_t at_ = 0;
 };
 
-// The situation under which a change is looked at.
+// The situation after a change.
 Situation changed(const Node& change, const Situation& situation) {
   return {situation.predictions.changed(situation.scenario, change.changes,
                                         fmt::format("\"{}\"", change.changes_text)),
@@ -276,7 +276,7 @@ Style style_of(const Node& node) {
   return Style::plain;
 }
 
-// Binds tighter the higher it is.
+// How tightly an operator binds: a higher rank binds tighter.
 constexpr int kOfProducts = 2, kOfOperands = 4;
 int rank_of(const Node& node) {
   if (node.kind == Node::Kind::change) return 0;
@@ -295,12 +295,12 @@ std::string text_of_literal(const Node& node) {
   return node.unit.empty() ? digits : fmt::format("{}{}{}", digits, close ? "" : " ", node.unit);
 }
 
-// "1 tokens": what is multiplied or divided by it has another unit and the same number.
+// Whether a node is a bare "1 tokens": multiplying or dividing by it changes the unit but not the number.
 bool is_bare_unit(const Node& node) {
   return node.kind == Node::Kind::number && !node.unit.empty() && node.literal.number == 1;
 }
 
-// In words; with the numbers of a situation where there is one.
+// Writes a node in words, or with the numbers of a situation where there is one.
 std::string write(const Node& node, const Situation* situation) {
   switch (node.kind) {
     case Node::Kind::number:
@@ -326,7 +326,7 @@ std::string write(const Node& node, const Situation* situation) {
   const auto part = [&](const Node& child, int least) {
     const std::string words = write(child, situation);
     const Node& shown = situation && child.kind == Node::Kind::change ? *child.left : child;
-    // Nor does a unit's "/s" look like one more division.
+    // Parentheses also keep a unit's "/s" from looking like one more division.
     const bool confused =
         rank == kOfProducts && rank_of(shown) == kOfOperands && words.find('/') != std::string::npos;
     return rank_of(shown) < least || confused ? std::string("(").append(words).append(")") : words;

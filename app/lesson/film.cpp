@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kMemoryPoints = 400;
 constexpr std::int64_t kMostBlocks = 160, kMostSequences = 32;
 constexpr std::size_t kMostSlots = 6000;
-constexpr std::int64_t kDefaultBlock = 16;  // tokens, as vLLM has them (serving_implementation.h)
+constexpr std::int64_t kDefaultBlock = 16;  // in tokens; vLLM's default (serving_implementation.h)
 
 void need(bool condition, const std::string& else_says) {
   if (!condition) throw std::invalid_argument(else_says);
@@ -44,10 +44,10 @@ void add_slots(Film& film, const std::vector<sim::TimelineSlot>& slots, std::opt
     if (stage && slot.stage != *stage) continue;
     const bool optimizer = slot.phase == sim::Phase::optimizer;
     const std::size_t row = stage ? 0 : static_cast<std::size_t>(slot.stage);
-    // What the optimizer's phase has before all passes is no update yet: gradients are set to zero.
+    // The optimizer's phase before all passes is no update yet: it sets gradients to zero.
     const bool begins =
         optimizer && std::ranges::none_of(film.spans, [&](const Film::Span& s) { return s.row == row; });
-    if (begins && !stage) continue;  // a picture of micro-batches has none
+    if (begins && !stage) continue;  // a picture of micro-batches omits it
     film.spans.push_back({row, slot.start.value, slot.end.value, optimizer ? -1 : slot.micro_batch,
                           slot.phase == sim::Phase::backward, begins ? "the step begins" : pass_of(slot)});
     film.holders = std::max(film.holders, slot.micro_batch + 1);
@@ -122,8 +122,8 @@ void fill_ring(Film& film, const sim::Scenario& scenario, const sim::Report& rep
   film.title = fmt::format("Keys and values go round {} ranks, in one layer", ranks);
 }
 
-// As the scheduler of an engine gives blocks away: twice as many requests as sequences run at a time, their
-// answers of four lengths.
+// Shows how the scheduler of an engine gives blocks away. There are twice as many requests as sequences run
+// at a time, and their answers have four lengths.
 void fill_cache(Film& film, const sim::Scenario& scenario, const sim::Report& report) {
   const sim::Workload& w = scenario.workload;
   need(w.task == sim::Task::generate && w.kv_cache,
@@ -178,7 +178,7 @@ void fill_cache(Film& film, const sim::Scenario& scenario, const sim::Report& re
   film.title = fmt::format("{} blocks of {} tokens, {} sequences at a time", blocks, block, w.batch_size);
 }
 
-// Seconds of one execution of the first rank's forward operations whose names begin so; 0: there are none.
+// Seconds of one execution of the first rank's forward operations whose names begin with these; 0: none do.
 double forward_seconds(const sim::Report& report, std::initializer_list<std::string_view> names) {
   double seconds = 0;
   for (const sim::Row& row : report.rows)
@@ -189,7 +189,7 @@ double forward_seconds(const sim::Report& report, std::initializer_list<std::str
   return seconds;
 }
 
-// Any numbers, the same in every picture (Steele, Vigna 2022, a 64-bit multiplier of their table 4).
+// Arbitrary numbers, the same in every picture (Steele, Vigna 2022, a 64-bit multiplier of their table 4).
 class Draws {
  public:
   double next() {  // from 0 to 1
@@ -231,7 +231,7 @@ void fill_experts(Film& film, const sim::Scenario& scenario, const sim::Report& 
       ++load[d];
       ++given;
     }
-  // Who goes where: as many as each device has, in any order.
+  // Places in any order: each device appears as often as its load says.
   std::vector<std::size_t> places;
   for (std::size_t d = 0; d < count; ++d) places.insert(places.end(), load[d], d);
   Draws draws;
@@ -257,8 +257,8 @@ void fill_experts(Film& film, const sim::Scenario& scenario, const sim::Report& 
                            moe.num_experts_per_tok, moe.num_experts, devices);
 }
 
-// Rounds of proposals and their verification. A pass over n + 1 tokens of a sequence is taken to be as long
-// as one over a token of n + 1 sequences: the same rows, of which each reads the cache.
+// Rounds of proposals and their verification. A pass over n + 1 tokens of one sequence is taken to last as
+// long as one over a token each of n + 1 sequences: the rows are as many, and each reads the cache.
 void fill_draft(Film& film, const sim::Scenario& scenario, const sim::Report& report,
                 const std::string& draft, const PredictOther& predict) {
   constexpr int kRounds = 8;

@@ -27,7 +27,7 @@ bool reads_text(const Measurement& measurement) {
                              [](const Expression& quantity) { return quantity.names("perplexity"); });
 }
 
-// A pretrained model of the scenario's shape: others have no weights that a text could be judged by.
+// A pretrained model with the scenario's shape. Other models have no weights that could judge a text.
 runtime::ModelSource reader_of(const sim::Model& model) {
   std::string names;
   for (const runtime::PretrainedModel& known : runtime::pretrained_models()) {
@@ -35,7 +35,7 @@ runtime::ModelSource reader_of(const sim::Model& model) {
     sim::Model alike = model;
     alike.name = source.model.name;
     alike.source = source.model.source;
-    // Files keep it in single precision.
+    // Files store this value in single precision.
     if (static_cast<float>(alike.norm_eps) == static_cast<float>(source.model.norm_eps))
       alike.norm_eps = source.model.norm_eps;
     if (alike == source.model) return source;
@@ -46,7 +46,7 @@ runtime::ModelSource reader_of(const sim::Model& model) {
       model.name, names));
 }
 
-// How far all runs are, told twice a second.
+// Reports twice a second how far all runs are.
 class Course {
  public:
   Course(std::size_t runs, const runtime::EventSink& sink) : runs_(runs), sink_(sink) {}
@@ -70,7 +70,7 @@ class Course {
  private:
   void tell() {
     told_ = Clock::now();
-    // A run that is repeated goes no step back.
+    // Progress never goes back when a run is repeated.
     const double part =
         planned_ > 0 ? std::min(1.0, static_cast<double>(seen_) / static_cast<double>(planned_)) : 0;
     share_ = std::max(share_, (static_cast<double>(run_) + part) / static_cast<double>(runs_));
@@ -148,7 +148,7 @@ MeasuredRuns measure(const Measurement& measurement, const sim::Scenario& scenar
         as_measured_here(predictions.changed(scenario, variant.changes, "the measurement"), measurement);
     runtime::SeriesRun run = runtime::run_of_series(
         one, here, seconds, [&course](const sim::Event& event) { course.hear(event); }, stop, like);
-    if (stop.stop_requested()) break;  // what is half measured is not told
+    if (stop.stop_requested()) break;  // a half measured run is not shown
     if (run.why_not.empty())
       runs.push_back({std::make_shared<const sim::Report>(std::move(run.measured)), {}});
     else

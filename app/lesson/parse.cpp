@@ -34,7 +34,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
-// At commas outside of brackets.
+// Splits at commas outside of brackets.
 std::vector<std::string_view> at_commas(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -453,10 +453,10 @@ class Reader {
   std::string paragraph_;
   bool bullet_ = false;
   int paragraph_line_ = 0;
-  int notes_from_ = 0;  // the line of the :notes that is read; 0: none is
+  int notes_from_ = 0;  // the line of the :notes being read; 0: none
 };
 
-// What it begins with; of one without a number, behind all that have one.
+// The number that a chapter's name begins with. A chapter without a number comes after all numbered ones.
 int number_of_chapter(std::string_view chapter) {
   int number = std::numeric_limits<int>::max();
   std::from_chars(chapter.data(), chapter.data() + chapter.size(), number);

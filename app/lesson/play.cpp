@@ -28,7 +28,7 @@ std::string where(const Lesson& lesson, int line) {
   return fmt::format("{}:{}", lesson.file.string(), line);
 }
 
-// A message names the line that changed it.
+// Adds to an error the line that changed the scenario.
 sim::Scenario with_lines(sim::Scenario scenario, const std::vector<SetLine>& lines, const Lesson& lesson) {
   for (const SetLine& one : lines)
     scenario = sim::with_overrides(scenario, one.changes, where(lesson, one.line));
@@ -36,7 +36,7 @@ sim::Scenario with_lines(sim::Scenario scenario, const std::vector<SetLine>& lin
   return scenario;
 }
 
-// What cannot be computed, and the line that asks for it.
+// Says what cannot be computed, and which line asks for it.
 struct LineError : std::runtime_error {
   LineError(int at, const std::string& why) : std::runtime_error(why), line(at) {}
   int line;
@@ -71,13 +71,13 @@ ShownWords shown(const Words& words, const Situation& situation) {
   return result;
 }
 
-// How far apart two numbers are: the ratio's logarithm, or where there is none, the difference.
+// How far apart two numbers are: the logarithm of their ratio, or their difference if there is no logarithm.
 double distance(double a, double b) {
   return a > 0 && b > 0 ? std::abs(std::log(a / b)) : std::abs(a - b);
 }
 
-// What is expected of a run here: of the machine as looks at it before the run or meanwhile found it. Nothing
-// where this machine has not been measured.
+// The prediction for a run here: for the machine as the probes before or during the run found it. Empty where
+// this machine has not been measured.
 std::optional<sim::Report> prediction_here(const sim::Scenario& scenario, const sim::Report* measured) {
   auto here = runtime::cached_this_machine();
   if (!here) return std::nullopt;
@@ -121,7 +121,7 @@ struct Shower {
     }
     if (!values.empty())
       result.right = static_cast<std::size_t>(std::ranges::min_element(values) - values.begin());
-    if (q.right != Question::Right::nearest) {  // what it is, and how much
+    if (q.right != Question::Right::nearest) {  // name the choice and its value
       const std::string &value = result.values[*result.right], words = plain(result.choices[*result.right]);
       result.answer_text = words == value ? value : words + ", " + value;
     }
@@ -141,7 +141,7 @@ struct Shower {
         changes.push_back({p.path, fmt::format("{:.0f}", value)});
         const Situation other{situation.predictions.changed(situation.scenario, changes, "the plot"),
                               situation.predictions};
-        // A value that divides into nothing leaves a gap.
+        // A value that gives no valid scenario leaves a gap.
         if (sim::validate(other.scenario).empty())
           curve.points.emplace_back(value, p.quantity.value(other).number);
       }
@@ -238,14 +238,14 @@ int line_of(const Block& block) {
   return std::visit([](const auto& b) { return b.line; }, block);
 }
 
-// The line of a figure that a reader would ask the source of: with a unit or of three digits and more,
+// The line of a figure whose source a reader would ask for: one with a unit, or with three digits and more,
 // outside of {}.
 std::optional<int> line_of_bare_figure(const Words& words) {
   static const std::regex figure(
       R"((^|[^A-Za-z0-9_.-])(\d[\d,.]*\s?(%|percent|times|GB|GiB|TB|MB|ms|TFLOP|GFLOP|PFLOP|tokens/s|W|kWh|dollars|\$|hours|days)|\d{3,}))");
   static const std::regex cited(R"(\[[^\]]*\d{4}[^\]]*\])");
   std::string all;
-  std::vector<std::pair<std::size_t, int>> ends;  // of spans in it, and their lines
+  std::vector<std::pair<std::size_t, int>> ends;  // the ends of its spans, and their lines
   for (const Span& span : words) {
     if (span.kind == Span::Kind::value || span.kind == Span::Kind::code) continue;
     all += span.words;
@@ -257,7 +257,7 @@ std::optional<int> line_of_bare_figure(const Words& words) {
   return std::ranges::find_if(ends, [at](const auto& end) { return at < end.first; })->second;
 }
 
-constexpr double kSameNumber = 1e-6;  // a distance between two that are shown alike
+constexpr double kSameNumber = 1e-6;  // numbers nearer than this are shown alike
 
 class Checker {
  public:
@@ -268,7 +268,7 @@ class Checker {
       add(1, "systems: is missing: which of the 35 it teaches");
     try {
       first_scenario(lesson_);
-    } catch (const std::exception& error) {  // once, not with every step that begins with it
+    } catch (const std::exception& error) {  // once, not again for every step that uses it
       add(lesson_.scenario_line, std::string("scenario: ") + error.what());
       return std::move(problems_);
     }
@@ -279,13 +279,13 @@ class Checker {
 
  private:
   void add(int line, const std::string& why) { add(where(lesson_, line) + ": " + why); }
-  // Steps behind a line that is wrong meet it again.
+  // Later steps meet the same wrong line again, so a problem is added only once.
   void add(std::string problem) {
     if (std::ranges::find(problems_, problem) == problems_.end()) problems_.push_back(std::move(problem));
   }
 
-  // The line that set the field, or else the last that set anything: before the step the scenario could
-  // be.
+  // The line that set the field, or else the last line that set anything, because the scenario was valid
+  // before the step.
   int line_that_set(const sim::Problem& problem, const Step& step) const {
     int line = step.set.empty() ? lesson_.scenario_line : step.set.back().line;
     for (const SetLine& one : step.set)
@@ -294,7 +294,7 @@ class Checker {
     return line;
   }
 
-  // False: the step begins with a scenario that cannot be, and so do those behind it.
+  // Returns false if the step begins with an invalid scenario. All later steps then do as well.
   bool check(std::size_t index) {
     const Step& step = lesson_.steps[index];
     const std::vector<std::string> panels = panel_names();
@@ -304,7 +304,7 @@ class Checker {
       if (const auto* p = std::get_if<Paragraph>(&block))
         check_figures(p->words);
       else if (const auto* q = std::get_if<Question>(&block))
-        check_figures(q->because);  // what it asks may suppose what it likes
+        check_figures(q->because);  // a question may assume any figure
     for (const Paragraph& note : step.notes) check_figures(note.words);
     for (const Paragraph& hint : step.hints) check_figures(hint.words);
     check_figures(step.take_home.words);
@@ -321,7 +321,7 @@ class Checker {
           check_points(std::get<Plot>(step.blocks[b]), *plot);
       const Situation situation{scenario, predictions_};
       for (std::size_t b = 0; b < shown.blocks.size(); ++b)
-        if (std::holds_alternative<ShownQuestion>(shown.blocks[b])) {  // else it says already what is wrong
+        if (std::holds_alternative<ShownQuestion>(shown.blocks[b])) {  // else its error is reported already
           const auto& q = std::get<Question>(step.blocks[b]);
           check_question(q, situation);
           check_nothing_is_given_away(step, shown, q, situation);
@@ -332,7 +332,7 @@ class Checker {
               {formula->line, formula->expression.dimension(), formula->expression.value(situation).number});
       if (const Measurement* measurement = measurement_of(step)) check_measurement(*measurement, scenario);
       if (lesson_.mission) check_mission(index, shown);
-    } catch (const sim::PresetError& error) {  // of a :set or :solution, which names its line
+    } catch (const sim::PresetError& error) {  // from a :set or :solution, whose line it names
       add(error.what());
     } catch (const std::exception& error) {
       add(step.line, error.what());
@@ -350,7 +350,7 @@ class Checker {
     return text({number, of.dimension()}, of.style());
   }
 
-  // The second best must be clearly worse, or a guess decides.
+  // The second best must be clearly worse, or the reader can only guess.
   void check_question(const Question& q, const Situation& situation) {
     if (q.choices.empty()) return;
     std::vector<double> values;
@@ -371,7 +371,7 @@ class Checker {
     }
   }
 
-  // Values that cannot be leave gaps; where they are most of a curve, it shows nothing of what it says.
+  // Values without a valid scenario leave gaps. A curve that is mostly gaps does not show what it claims.
   void check_points(const Plot& plot, const ShownPlot& shown) {
     for (const ShownPlot::Curve& curve : shown.curves)
       if (2 * curve.points.size() < plot.values.size())
@@ -380,9 +380,9 @@ class Checker {
                         plot.values.size(), plot.path, curve.points.size()));
   }
 
-  // What stands before a question must not be its answer: neither the number itself, nor two of one column or
-  // curve of which it is the ratio or the difference, nor what all choices come to; nor may an earlier step
-  // have come to the number.
+  // Blocks before a question must not give its answer away: not the number itself, not two numbers of one
+  // column or curve with that ratio or difference, and not the results of all choices. No earlier step may
+  // have had the number as a result either.
   void check_nothing_is_given_away(const Step& step, const ShownStep& shown, const Question& q,
                                    const Situation& situation) {
     std::vector<double> asked;
@@ -415,7 +415,7 @@ class Checker {
     Dimension dimension;
     double number;
   };
-  // That are seen together: a formula's result, a column, the curves of a plot.
+  // Numbers that are seen together: a formula's result, a column, the curves of a plot.
   struct Numbers {
     std::string_view what;
     Dimension dimension;
@@ -458,7 +458,7 @@ class Checker {
     return all;
   }
 
-  // It runs on a laptop.
+  // Checks that the measurement runs on a laptop.
   void check_measurement(const Measurement& measurement, const sim::Scenario& scenario) {
     constexpr sim::Bytes kMostMemory = sim::gib(8);
     for (const Variant& variant : measurement.variants) try {

@@ -32,14 +32,14 @@ sim::ParameterCount parameters(const Situation& s) {
   return sim::count_parameters(model(s));
 }
 
-// Training: of a step. Generation: all sequences, prompt and new tokens.
+// Tokens of a step when training. When generating: of all sequences, prompt and new tokens.
 double tokens(const Situation& s) {
   const sim::Workload& w = workload(s);
   if (w.task == sim::Task::train) return static_cast<double>(w.global_batch_size * w.seq_len);
   return static_cast<double>(w.batch_size * (w.prompt_length + w.max_new_tokens));
 }
 
-// The fullest rank's, at the peak.
+// The bytes of a class on the fullest rank, at its peak.
 template <sim::BufferClass kClass>
 double ledger(const Situation& s) {
   double sum = 0;
@@ -53,7 +53,7 @@ double share(const Situation& s) {
   return sim::step_parts(s.report()).share(kPart);
 }
 
-// Over the rows of the first rank, in one phase.
+// Sums over the rows of the first rank, in one phase.
 template <sim::Phase kPhase, class Of>
 double sum_of_phase(const Situation& s, Of of) {
   double sum = 0;

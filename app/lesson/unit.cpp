@@ -31,7 +31,7 @@ Dimension joules() {
   return Dimension::of(Dimension::joules);
 }
 
-// Three significant digits; numbers from 1,000 on in full where they are whole or beyond three digits.
+// Three significant digits. Numbers from 1,000 on are in full where whole or beyond three digits.
 std::string digits(double number) {
   const double size = std::abs(number);
   if (!std::isfinite(number)) return "no number";
@@ -84,7 +84,7 @@ std::span<const std::pair<std::string_view, Value>> units() {
   return kUnits;
 }
 
-// Dimensions that values have, and how each is written.
+// The dimensions that values have, and how each is written.
 struct Written {
   Dimension dimension;
   std::string (*text)(double number);

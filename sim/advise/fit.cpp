@@ -18,7 +18,7 @@ struct Change {
   std::function<void(Scenario&)> apply;
 };
 
-// Ranks of a kind doubled, taken from the data-parallel ones.
+// Doubles the ranks of one kind, and takes them from the data-parallel ranks.
 Change doubled(const std::string& field, int Strategy::*ranks, const Scenario& s) {
   return {"strategy." + field + " " + std::to_string(2 * (s.strategy.*ranks)) + ", strategy.data_parallel " +
               std::to_string(s.strategy.data_parallel / 2),

@@ -10,13 +10,13 @@
 namespace sim {
 namespace {
 
-// On a CPU a sample is itself off by a tenth, since others share the machine, so that the very nearest does
-// not decide alone: at the square root of kNoise it weighs half of what it would at no distance. A GPU is
-// ours alone while it runs.
+// Other programs share a CPU, so a sample on it is itself off by a tenth. The noise keeps the very nearest
+// sample from deciding alone: at a distance of the square root of kNoise a sample weighs half as much as at
+// none. A GPU is ours alone while it runs.
 constexpr double kNoise = 0.3;  // squared; a factor of 1.7 in one dimension
 constexpr double kNoiseOfGpu = 0.01;
 
-// Among the samples of that working set, and those to which it makes no difference.
+// Reads only the samples of that working set, and those that do not depend on the working set.
 std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const KernelSample& shape, OpKind kind,
                                                 Bytes working_set, const KernelSample* without) {
   NearSamples others(shape, c.hardware.is_cpu ? kNoise : kNoiseOfGpu);
@@ -37,8 +37,8 @@ std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const Kern
   return CalibratedRatio{std::exp(others.log_ratio()), false, 0};
 }
 
-// The measured working sets on both sides of one; the same twice beyond the outermost or where there is but
-// one.
+// The measured working sets on both sides of the one asked for. Both are the same if the one asked for lies
+// beyond the outermost, or if only one was measured.
 struct WorkingSets {
   Bytes below, above;
 };
@@ -59,8 +59,8 @@ WorkingSets measured_working_sets(const Calibration& c, const KernelSample& shap
   return {below, above};
 }
 
-// Between what was measured of two working sets. Where the last cache does not hold the larger, a share of
-// the operands comes from memory and the others from the cache, and their times add up.
+// Interpolates between two measured working sets. Where the last cache does not hold the larger one, a share
+// of the operands comes from memory and the rest from the cache, and their times add up.
 double ratio_between(double low, Bytes below, double high, Bytes above, Bytes working_set,
                      const Calibration& c) {
   const double least = share_from_memory(c, below), most = share_from_memory(c, above);
@@ -130,7 +130,7 @@ KernelSample kernel_shape(const Operation& op, const Variables& of_action, const
     s.kv_length = whole.kv_length;
     s.heads = op.dims.heads;
     s.kv_heads = op.dims.kv_heads;
-    // Keys and values of different widths take as long as those of their mean.
+    // Where keys and values differ in width, attention takes as long as at their mean width.
     s.head_dim = op.dims.value_dim > 0 ? (op.dims.head_dim + op.dims.value_dim) / 2 : op.dims.head_dim;
   }
   s.flops = work.flops;

@@ -7,20 +7,20 @@
 namespace sim {
 namespace {
 
-// Best matrix products that mamf-finder finds reach 0.80 of the peak on H100 and H200, 0.87 on A100, 0.78 on
-// B200 (S. Bekman, ml-engineering, compute/accelerator). Weights streamed through skinny products reach 0.87,
-// 0.66, 0.67 of the bandwidth there (tables of github.com/ai-dynamo/aiconfigurator); a copy inside the memory
+// The best matrix products that mamf-finder finds reach 0.80 of the peak on H100 and H200, 0.87 on A100, 0.78
+// on B200 (S. Bekman, ml-engineering, compute/accelerator). Weights streamed through skinny products reach
+// 0.87, 0.66, 0.67 of their bandwidth (tables of github.com/ai-dynamo/aiconfigurator). A copy in memory
 // reaches 0.75 on H100 (2.52 TB/s), 0.78 on A100 (1.59), 0.73 on GB200 (5.8) (ml-engineering, network).
 constexpr double kProduct = 0.80;
 constexpr double kMemory = 0.75;
 
-// Arithmetic outside tensor cores hides behind memory; half the peak where it does not: no fused
-// multiply-adds.
+// Arithmetic outside tensor cores hides behind memory. Where it does not, it reaches half the peak, because
+// it has no fused multiply-adds.
 constexpr double kElementwise = 0.5;
 
-// Forward FlashAttention, causal pairs counted, head size 128: means of FlashAttention-3 on H100 (0.24, 0.39,
-// 0.53, 0.61, 0.67) and FlashAttention-2 on A100 (0.28, 0.40, 0.49, 0.56, 0.56) in the tables of
-// aiconfigurator, at these lengths, 32 query and 8 key-value heads. Backward reaches at best 0.63 of the peak
+// Forward FlashAttention by length, with causal pairs counted and head size 128: means of FlashAttention-3 on
+// H100 (0.24, 0.39, 0.53, 0.61, 0.67) and FlashAttention-2 on A100 (0.28, 0.40, 0.49, 0.56, 0.56) in the
+// tables of aiconfigurator, with 32 query and 8 key-value heads. Backward reaches at best 0.63 of the peak
 // where forward reaches 0.73 (Dao 2023, arXiv 2307.08691, section 1).
 struct LengthEfficiency {
   double length, efficiency;
@@ -29,26 +29,26 @@ constexpr std::array<LengthEfficiency, 5> kFlash{
     {{1024, 0.26}, {2048, 0.395}, {4096, 0.51}, {8192, 0.585}, {16384, 0.615}}};
 constexpr double kFlashBackward = 0.63 / 0.73;
 
-// Products of standard attention run in batches of small matrices.
+// The products of standard attention run in batches of small matrices.
 constexpr double kStandardAttention = 0.5;
 
-// Products of experts together reach 0.52 of an H100's peak at 4 to 16 thousand tokens of Mixtral's shape,
-// and 0.80 to 0.87 of the bandwidth over the experts that are hit where tokens are few (tables of
-// aiconfigurator). Rows that are gathered and scattered move at 0.60 to 0.70 of it.
+// The products of all experts together reach 0.52 of an H100's peak at 4 to 16 thousand tokens of Mixtral's
+// shape. With few tokens they reach 0.80 to 0.87 of the bandwidth over the experts that are hit (tables of
+// aiconfigurator). Rows that are gathered and scattered move at 0.60 to 0.70 of the bandwidth.
 constexpr double kGroupedProduct = 0.52;
 constexpr double kGroupedMemory = 0.83;
 constexpr double kScattered = 0.65;
 
-// FlashMLA on H800: 3000 of 3350 GB/s where the cache decides, 660 of 989 TFLOPS where arithmetic does
-// (github.com/deepseek-ai/FlashMLA, README).
+// FlashMLA on H800 reaches 3000 of 3350 GB/s where reading the cache is the limit, and 660 of 989 TFLOPS
+// where arithmetic is (github.com/deepseek-ai/FlashMLA, README).
 constexpr double kLatentMemory = 3000.0 / 3350;
 constexpr double kLatentCompute = 660.0 / 989;
 
 // Mamba-2's scan is as fast as FlashAttention-2 at 2 thousand tokens and six times as fast at 16 thousand, on
 // an A100 with 64 states and heads of 64 (Dao & Gu 2024, arXiv 2405.21060, section 9.3 and figure 10). By the
-// efficiencies above attention takes 33 and 188 ps a token and channel there: 33 and 31 ps for the scan, in
-// which it makes 768 FLOPs (chunks of 256). Its five kernels pass states and decays through memory between
-// them, which this rate holds.
+// efficiencies above attention takes 33 and 188 ps per token and channel there. This gives the scan 33 and 31
+// ps, in which it makes 768 FLOPs (chunks of 256). Its five kernels pass states and decays to each other
+// through memory; this rate includes that.
 constexpr double kScan = 0.077;
 constexpr double kScanError = 1;
 

@@ -9,33 +9,33 @@
 namespace sim {
 namespace {
 
-// Operands of up to half the last-level cache stay in it from one kernel to the next, and pass at twice the
+// Operands of up to half the last-level cache stay in it from one kernel to the next. They move at twice the
 // rate of memory.
 constexpr double kResidentShare = 0.5, kResidentRate = 2;
-// Attention whose scores pass through memory (FasterTransformer without its fused kernel,
-// BaseAttentionLayer.h): fp32 scores are written, masked and normalised, and read: 12 bytes a score in all.
+// Scores pass through memory in some attention (FasterTransformer without its fused kernel,
+// BaseAttentionLayer.h). They are fp32, and are written, masked and normalised, and read: 12 bytes each.
 constexpr double kBytesOfScore = 12;
-// One thread block a head and sequence fills the chip when there are two a multiprocessor.
+// With one thread block for each head and sequence, two blocks a multiprocessor fill the chip.
 constexpr double kBlocksToFill = 2;
-// Rate of the last-level cache over that of memory: A100 5120 bytes a clock, of which kernels reach two
-// thirds.
+// Rate of the last-level cache over that of memory. An A100's cache delivers 5120 bytes a clock, and kernels
+// reach two thirds of this.
 constexpr double kCacheOverMemory = 2.4;
-// A segmented radix sort (cub) of a row by one block: six passes of some 2 ns a key. An estimate.
+// In a segmented radix sort (cub) one block sorts a row: six passes of some 2 ns a key. An estimate.
 constexpr Seconds kSortOfKey = us(0.012);
-// Products of experts in one Triton kernel: rows of each expert that is hit are padded to tiles of 16 rows.
-// On H100 (tables of github.com/ai-dynamo/aiconfigurator) it reaches 0.38 of the peak for 1024 tokens of 2 of
-// 8 experts of Mixtral's shape, and 0.15, 0.37, 0.43 for 1, 4, 16 thousand tokens of 8 of 128 small ones;
-// with the efficiencies of cost/efficiency.cpp this gives 0.40, and 0.17, 0.41, 0.50. Kernels of fp8
-// products, and of weights that are expanded on the way, have the tiles of Hopper's warp-group products, 64
-// rows.
+// The products of all experts run in one Triton kernel. The rows of each expert that is hit are padded to
+// tiles of 16 rows. On H100 (tables of github.com/ai-dynamo/aiconfigurator) the kernel reaches 0.38 of the
+// peak for 1024 tokens of 2 of 8 experts of Mixtral's shape, and 0.15, 0.37, 0.43 for 1, 4, 16 thousand
+// tokens of 8 of 128 small ones. With the efficiencies of cost/efficiency.cpp this model gives 0.40, and
+// 0.17, 0.41, 0.50. Kernels for fp8 products, and for weights that are expanded on the way, use the 64-row
+// tiles of Hopper's warp-group products.
 constexpr double kRowsOfTile = 16, kRowsOfGroupTile = 64;
-// How far the profile's shares of the bandwidth for narrow weights lie from single kernels.
+// How far single kernels lie from the profile's shares of the bandwidth for narrow weights.
 constexpr double kNarrowError = 0.2;
-// Share of a product's rate where weights of 4 bits are expanded on the way, as in Triton's MXFP4 kernels on
-// Hopper: an estimate.
+// Share of a product's rate that is left where 4-bit weights are expanded on the way, as in Triton's MXFP4
+// kernels on Hopper. An estimate.
 constexpr double kGroupedExpanded = 0.5;
-// Error where the profile's share of the peak decides: clocks under load differ by machine and by the
-// operands' values.
+// The error where the profile's share of the peak decides. Clocks under load differ by machine, and they
+// depend on the values of the operands.
 constexpr double kPeakShareError = 0.15;
 
 class EngineKernel {
@@ -51,7 +51,7 @@ class EngineKernel {
         hardware_(hardware),
         calibration_(calibration),
         group_(group) {
-    // Attention works in 16 bits also where products do not.
+    // Attention works in 16 bits even where products work in fp8.
     if (is_attention(op.kind) && op_.dtype == DType::fp8) op_.dtype = DType::bf16;
   }
 
@@ -97,7 +97,7 @@ class EngineKernel {
     const double tile = warp_groups ? kRowsOfGroupTile : kRowsOfTile;
     const Efficiency e = datasheet_efficiency(kernel_shape(op_, v_, work_));
     const double share = e.compute * (narrow ? kGroupedExpanded : 1) * of_expert / (of_expert + tile);
-    // A capacity below half a row leaves nothing to compute.
+    // With a capacity below half a row there is nothing to compute.
     const Seconds compute = rows > 0 ? work_.flops / (peak() * share) : Seconds{};
     const Seconds memory = work_.memory() / (hardware_.memory_bandwidth * e.memory);
     return with_error(launch() + Seconds{std::hypot(compute.value, memory.value)}, e.error,
@@ -112,7 +112,7 @@ class EngineKernel {
     }
     if (serving_.decode_attention == DecodeAttention::block_per_head && op_.kind == OpKind::attention_cached)
       return block_per_head();
-    // A window's layers keep no more than the window; of a chunk, sequences see up to all.
+    // A layer with a window keeps at most the window. With chunks, a sequence sees at most one chunk.
     Variables v = v_;
     if (const std::int64_t reach = std::max(op_.dims.window, op_.dims.chunk); reach > 0)
       v.kv_length = std::min(v.kv_length, reach);
@@ -131,7 +131,7 @@ class EngineKernel {
   }
 
   // TensorRT-LLM's fused attention of prompts works in fp8 where the cache is fp8 (docs,
-  // use_fp8_context_fmha): as much faster as the chip's first table of attention is.
+  // use_fp8_context_fmha). The speed-up is taken from the chip's first table of attention.
   double fp8_prompt_ratio() const {
     const bool narrow = plan_.scenario.workload.kv_dtype == DType::fp8 && serving_.fp8_cache_with_fp8_weights;
     if (!narrow || !hardware_.has_peak_for(DType::fp8) || !calibration_ || !calibration_->gpu) return 1;
@@ -152,7 +152,7 @@ class EngineKernel {
     return wide && narrowed ? std::min(1.0, narrowed->seconds / wide->seconds) : 1;
   }
 
-  // Each head reads the keys and values of its group: the first from memory, the others from the cache.
+  // Each head reads the keys and values of its group. The first reads from memory, the others from the cache.
   Price block_per_head() const {
     const double heads = static_cast<double>(op_.dims.heads),
                  kv_heads = static_cast<double>(op_.dims.kv_heads);
@@ -170,7 +170,7 @@ class EngineKernel {
 
   Price collective() const {
     if (!group_) return tabulated(v_, {});
-    // Between nodes by NCCL's formulas: the tables' series across nodes name no network.
+    // Between nodes NCCL's formulas apply, since the tables' series across nodes name no network.
     const bool in_node = ranks_in_node(*group_, hardware_.devices_per_node) == group_->size;
     KernelSoftware software;
     if (in_node) software.collectives = serving_.collective_tables;
@@ -181,8 +181,8 @@ class EngineKernel {
   }
   Bytes message() const { return plan_.buffer(op_.operands[0].buffer).bytes(v_); }
 
-  // Layers have as many small kernels as the profile says, whatever the plan's operations are: each operation
-  // has its part of their fixed time.
+  // A layer has as many small kernels as the profile says, whatever operations the plan has. Each small
+  // operation of the plan gets an equal part of their fixed time.
   Price small_kernels() const {
     double kernels = 1, bytes = static_cast<double>(work_.memory().value);
     Seconds sorting;
@@ -213,7 +213,7 @@ class EngineKernel {
                       bound_of(fixed, sorting, {bytes / rate}));
   }
 
-  // Each row of the vocabulary by one thread block.
+  // Each row of the vocabulary is sorted by one thread block.
   Seconds sorting_time() const {
     const double waves =
         std::ceil(static_cast<double>(op_.dims.rows.value(v_)) / (kBlocksToFill * hardware_.multiprocessors));

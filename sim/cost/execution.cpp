@@ -8,8 +8,8 @@
 namespace sim {
 namespace {
 
-// What actions of different programs meet by: what a send delivers is known by who receives it, for which
-// micro-batch and chunk, forward or backward. While a model generates, new tokens go back.
+// Where actions of different programs meet. What a send delivers is identified by its receiver, micro-batch
+// and chunk, and by forward or backward. While a model generates, new tokens take the backward direction.
 class Mailbox {
  public:
   explicit Mailbox(const Plan& plan) {
@@ -26,8 +26,8 @@ class Mailbox {
   void send(std::size_t sender, const Action& a, Seconds end) {
     arrival(sender, static_cast<std::size_t>(a.peer), a) = end;
   }
-  // When what an action receives is there; negative: it has not been sent. It is taken out: the next token's
-  // comes by the same way.
+  // When the data that an action receives arrives; negative where it has not been sent. The entry is cleared,
+  // because the next token's data uses the same one.
   Seconds take(std::size_t receiver, const Action& a) {
     return std::exchange(arrival(static_cast<std::size_t>(a.peer), receiver, a), Seconds{-1});
   }

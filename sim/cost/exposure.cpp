@@ -38,17 +38,17 @@ Seconds Exposure::of(std::size_t program, std::size_t block, std::size_t index) 
   const Seconds alone = priced.operations[index].price.seconds;
   const Use& use = uses_[program][block];
   if (use.stream == kComputeStream) {
-    // Nothing else computes there but what the operation runs beside.
+    // Nothing else computes at that time, except the operation that this one runs beside.
     const Operation& op = plan_.block(priced.block).operations[index];
     return op.beside_next ? std::max(Seconds{}, alone - priced.operations[index + 1].price.seconds) : alone;
   }
-  // An operation's share of its block's is that of the block's time.
+  // Each operation's share of its block's exposed time is its share of the block's duration.
   if (use.count == 0 || !(priced.duration.value > 0)) return {};
   return use.exposed * (alone / priced.duration / static_cast<double>(use.count));
 }
 
-// The part of the collective stream's actions that neither computing hides nor a transfer that is awaited:
-// that is the transfer's.
+// The part of a collective that stays exposed: no compute hides it, and no awaited transfer overlaps it. That
+// overlap counts for the transfer.
 void Exposure::beside_compute(std::size_t program) {
   std::vector<Interval> occupied;
   for (std::size_t i = 0; i < actions(program).size(); ++i)
@@ -58,7 +58,7 @@ void Exposure::beside_compute(std::size_t program) {
     if (actions(program)[i].stream != kCollectiveStream) continue;
     const Interval exchange = interval(priced_, program, i);
     Seconds open = exchange.end - exchange.start;
-    if (plan_.scenario.hardware.is_cpu) {  // its cores compute, or copy what is exchanged
+    if (plan_.scenario.hardware.is_cpu) {  // its cores either compute or copy what is exchanged
       use(program, i).exposed += open;
       continue;
     }

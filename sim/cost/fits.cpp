@@ -17,13 +17,13 @@ std::string key_of(const KernelSample& sample) {
   return std::string(name(sample.kind)) + ", " + std::string(name(sample.dtype));
 }
 
-// As they are found for a price; of the same kernel timed twice, the nearer working set first.
+// Orders samples as a price finds them. If one kernel was timed twice, the nearer working set comes first.
 std::pair<double, double> distance(const KernelSample& a, const KernelSample& b) {
   const auto log = [](Bytes set) { return std::log(static_cast<double>(set.value) + 1); };
   return {squared_distance(a, b), std::abs(log(a.working_set) - log(b.working_set))};
 }
 
-// The published kernels that a shape's time may be read of, as gpu_price.cpp does.
+// The published kernels whose tables may give a shape's time, as in gpu_price.cpp.
 std::vector<MeasuredKernel> kernels_of(const KernelSample& shape) {
   using K = MeasuredKernel;
   switch (info(shape.kind).curve) {
@@ -157,7 +157,7 @@ std::optional<PriceTrace> trace_price(const Plan& plan, Phase phase, const std::
     for (const KernelSample& sample : calibration->samples)
       if (sample.kind == trace.shape.kind && sample.dtype == trace.shape.dtype)
         trace.nearest.push_back(&sample);
-    // Those stored in the same type first: others count only where there are none.
+    // Samples stored in the same type come first. Others count only where there are none of these.
     std::ranges::stable_sort(trace.nearest, {}, [&](const KernelSample* s) {
       return std::pair(s->stored != trace.shape.stored, distance(*s, trace.shape));
     });

@@ -20,7 +20,7 @@ bool is_16_bit(DType dtype) {
   return bits(dtype) == 16;
 }
 
-// cuBLASLt's GELU epilogues: 16-bit results, in columns that are a multiple of 8.
+// cuBLASLt's GELU epilogues need 16-bit results, and a number of columns that is a multiple of 8.
 constexpr std::int64_t kColumnMultiple = 8;
 
 bool fits_gelu(const Plan& plan, const Operation& product, Role result, const Extent& columns) {
@@ -37,7 +37,7 @@ bool is_norm(const Operation& op) {
   return op.kind == OpKind::rmsnorm || op.kind == OpKind::layernorm;
 }
 
-// A sum that a norm reads, where statistics are kept for a backward pass.
+// Whether `add` makes the sum that `norm` reads, where statistics are kept for a backward pass.
 bool is_normed_sum(const Operation& add, const Operation& norm) {
   return add.kind == OpKind::add && is_norm(norm) && has(norm, Role::rstd) && has(add, Role::b) &&
          same_buffer(add, Role::out, norm, Role::inp);
@@ -53,11 +53,11 @@ bool may_have_one_kernel(const Plan& plan, const Operation& first, const Operati
     case OpKind::swiglu:
     case OpKind::geglu:
       return gives_gate_up(plan, first, second);
-    case OpKind::matmul:  // of a norm's result, where no statistics are kept for a backward pass
+    case OpKind::matmul:  // reads a norm's result, where no statistics are kept for a backward pass
       return is_norm(first) && !has(first, Role::rstd) && has(first, Role::weight) &&
              bits(buffer_of(plan, second, Role::weight).dtype) >= 8 &&
              same_buffer(first, Role::out, second, Role::inp);
-    case OpKind::gelu_backward:  // in the place of the gradient that it is made from
+    case OpKind::gelu_backward:  // overwrites the gradient that it is made from
       return first.kind == OpKind::matmul_backward_input &&
              same_buffer(first, Role::dinp, second, Role::dinp) &&
              same_buffer(first, Role::dinp, second, Role::dout) &&
@@ -65,7 +65,7 @@ bool may_have_one_kernel(const Plan& plan, const Operation& first, const Operati
              fits_gelu(plan, first, Role::dinp, first.dims.inner);
     case OpKind::rope:
       return first.kind == OpKind::matmul && same_buffer(first, Role::out, second, Role::qkv);
-    case OpKind::kv_append:  // at the positions that rotation has
+    case OpKind::kv_append:  // at the same positions as the rotation
       return first.kind == OpKind::rope && same_buffer(first, Role::qkv, second, Role::qkv) &&
              same_buffer(first, Role::positions, second, Role::positions);
     default:
@@ -73,7 +73,7 @@ bool may_have_one_kernel(const Plan& plan, const Operation& first, const Operati
   }
 }
 
-// Whether it is the kernel that reads its weights in whole vectors of 16 bytes, for one row of bf16.
+// Whether it is the kernel for one row of bf16, which reads its weights in whole vectors of 16 bytes.
 bool is_one_row(const Plan& plan, const Operation& op, const Variables& v) {
   if (op.kind != OpKind::matmul || op.dtype != DType::bf16 || op.dims.rows.value(bound_to(op, v)) != 1)
     return false;
@@ -86,14 +86,14 @@ bool ends_one_row(const Plan& plan, const Operation& product, const Variables& v
   return is_one_row(plan, product, v) && buffer_of(plan, product, Role::out).dtype == DType::bf16;
 }
 
-// Tensor cores take rows of weights in slices, each lane of a warp four times 16 bytes.
+// Tensor cores take rows of weights in slices: each lane of a warp takes four times 16 bytes.
 bool in_whole_slices(std::int64_t weight_bits, std::int64_t inner) {
   return inner % (4 * 128 / weight_bits) == 0;
 }
 
-// Whether a product of two rows or more, a token of each sequence, can have the kernel that multiplies them
-// by tensor cores, and has it where that does more: norms its input, or opens gates (kernels/cuda/gemv.h
-// says up to how many rows).
+// Whether a product of a few rows (two or more, one token of each sequence) can run as the kernel that
+// multiplies by tensor cores. It runs so where the kernel does more as well: norms the input, or opens gates
+// (kernels/cuda/gemv.h says up to how many rows).
 bool is_few_rows(const Plan& plan, const Operation& op, const Variables& v, std::int64_t most_rows) {
   if (op.kind != OpKind::matmul || op.dtype != DType::bf16 || v.query_length != 1 ||
       buffer_of(plan, op, Role::out).dtype != DType::bf16)
@@ -105,14 +105,14 @@ bool is_few_rows(const Plan& plan, const Operation& op, const Variables& v, std:
 }
 
 bool norms_few_rows(const Plan& plan, const Operation& norm, const Operation& product, const Variables& v) {
-  constexpr std::int64_t kMost = 32, kMostNarrow = 16;  // narrow: weights in 8 bits
+  constexpr std::int64_t kMost = 32, kMostNarrow = 16;  // narrow: 8-bit weights
   const std::int64_t weight_bits = bits(buffer_of(plan, product, Role::weight).dtype);
   return norm.kind == OpKind::rmsnorm && weight_bits >= 8 &&
          is_few_rows(plan, product, v, weight_bits == 8 ? kMostNarrow : kMost);
 }
 
 bool opens_few_rows(const Plan& plan, const Operation& product, const Variables& v) {
-  constexpr std::int64_t kMost = 64, kMostWide = 32;  // wide: in registers or from memory, int4 and bf16
+  constexpr std::int64_t kMost = 64, kMostWide = 32;  // wide: int4 and bf16, in registers or from memory
   const bool byte = bits(buffer_of(plan, product, Role::weight).dtype) == 8;
   return is_few_rows(plan, product, v, byte ? kMost : kMostWide);
 }
@@ -124,8 +124,8 @@ bool rotates_and_appends(const Plan& plan, const Block& block, const std::vector
   return cache == DType::bf16 || cache == DType::fp8;
 }
 
-// Whether a product of few rows ends in GELU by itself: one that norms its input, or whose weights have fewer
-// than 16 bits.
+// Whether a product of few rows applies GELU itself. It does if it norms its input, or if its weights have
+// fewer than 16 bits.
 bool ends_few_rows(const Plan& plan, const Block& block, const std::vector<bool>& pairs, std::size_t product,
                    const Variables& v) {
   const Operation& op = block.operations[product];
@@ -147,7 +147,7 @@ std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& h
       if (may_be_fused(block, i)) return true;
     return false;
   });
-  if (!any) return {};  // most plans: who follows whom takes longer to find
+  if (!any) return {};  // true for most plans; finding who follows whom takes longer
   std::vector<std::vector<bool>> pairs = always_followed(plan);
   for (std::size_t b = 0; b < plan.blocks.size(); ++b)
     for (std::size_t i = 0; i < pairs[b].size(); ++i)
@@ -212,16 +212,16 @@ Bytes traffic_for_neighbours(const Plan& plan, const Block& block, const std::ve
         return bytes(Role::out);
       case OpKind::gelu_backward:  // what forward put in
         return bytes(Role::inp);
-      case OpKind::add:  // the norm has the sum at hand
+      case OpKind::add:  // the norm already has the sum
         return work_of(plan, op, of_action).memory() - bytes(Role::out);
-      case OpKind::layernorm:  // the product reads its input in its result's place
+      case OpKind::layernorm:  // the product reads the norm's input instead of its result
       case OpKind::rmsnorm:
         return bytes(Role::weight) + bytes(Role::bias) + bytes(Role::out);
-      case OpKind::rope: {  // the angles: what rotates is at hand
+      case OpKind::rope: {  // only the angles: the product already has what is rotated
         const std::int64_t angles = v.batch * v.query_length * op.dims.head_dim;
         return Bytes{angles * bits(buffer_of(plan, op, Role::table).dtype) / 8};
       }
-      case OpKind::kv_append: {  // all but the keys, which have just been rotated, or also the values
+      case OpKind::kv_append: {  // all but the keys just rotated and, after a product, the values
         const bool of_product = kernel_of(plan, block, pairs, index, of_action) + 1 < index;
         const std::int64_t keys = v.batch * v.query_length * op.dims.kv_heads * op.dims.head_dim;
         return work_of(plan, op, of_action).memory() -

@@ -9,12 +9,12 @@
 namespace sim {
 namespace {
 
-// How far software that no table names lies from the table of another, about the 90th percentile over the
-// published tables with their software's names taken away: products of one A100 by two engines (0.13);
-// attention of FlashAttention 2 and 3, cuDNN and serving engines (0.45); NCCL by nccl-tests and by
-// torch.distributed in one node (0.55).
+// The error of using the table of one software for another that no table names. It is about the 90th
+// percentile over the published tables with their software's names taken away: products of one A100 by two
+// engines (0.13); attention of FlashAttention 2 and 3, cuDNN and serving engines (0.45); NCCL by nccl-tests
+// and by torch.distributed in one node (0.55).
 constexpr double kOtherProduct = 0.15, kOtherAttention = 0.5, kOtherCollective = 0.6;
-// Between group sizes, or beyond the sizes measured, a curve is known less well than at its points.
+// Between group sizes, or beyond the sizes measured, a curve is less certain than at its points.
 constexpr double kBetweenSizes = 1.5;
 
 double log_band(double fraction) {
@@ -44,7 +44,7 @@ std::string words(std::string_view text) {
   return letters;
 }
 
-// 2: the software named, whatever build of it stands behind the name; 1: another version of it; 0: another.
+// 2: the software named, in whatever build; 1: another version of it; 0: another software.
 int likeness(std::string_view named, std::string_view table) {
   if (named.empty()) return 0;
   if (named == table || named.starts_with(std::string(table) + " (")) return 2;
@@ -62,8 +62,8 @@ double distance_to_axis(const RatioGrid& grid, std::size_t axis, double value) {
   return nearest;
 }
 
-// The table that is most like what is asked for: by software, then by the nearest value on the given axis
-// (some tables hold one grouping of heads alone), then the first.
+// The table that best matches the request: by software, then by the nearest value on the given axis (some
+// tables hold only one grouping of heads), then the first.
 struct Choice {
   const KernelTable* table = nullptr;
   int likeness = -1;
@@ -134,7 +134,7 @@ Seconds curve_time(const CollectiveCurve& curve, double bytes, RatioGrid::Readin
 }
 
 struct CurvesAround {
-  const CollectiveCurve *below = nullptr, *above = nullptr;  // by ranks; the same where they are as asked
+  const CollectiveCurve *below = nullptr, *above = nullptr;  // nearest by ranks; one curve where ranks match
   int likeness = -1;
 };
 
@@ -192,8 +192,8 @@ std::optional<MeasuredTime> product_time(const GpuCalibration& gpu, const Hardwa
   const RatioGrid::Point point{s.n, s.k, s.m};
   const MeasuredTime time = read(choice, analytic, point, kOtherProduct);
   if (s.dtype != DType::fp8 || choice.likeness > 0) return time;
-  // Engines time the quantization of the activations too; without it a product is to its ideal what bf16's
-  // is. What other software does lies between.
+  // Engines also time the quantization of the activations. Without it, the ratio of a product to its ideal is
+  // that of bf16. Other software lies between these two.
   const Choice alone = choose(gpu, MeasuredKernel::matmul, DType::bf16, software);
   if (!alone.table) return time;
   const MeasuredTime bare = read(alone, analytic, point, kOtherProduct);
@@ -223,7 +223,7 @@ std::optional<MeasuredTime> attention_time(const GpuCalibration& gpu, const Hard
 std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Hardware& hardware,
                                             const CollectiveShape& s, std::string_view software) {
   const bool one_node = s.ranks <= s.ranks_per_node;
-  // Across nodes curves are for the software that is named.
+  // Curves across nodes count only for the software that is named.
   const CurvesAround curves =
       one_node || !software.empty() ? around(gpu, s, one_node, software) : CurvesAround{};
   if (curves.likeness == 2 || (one_node && curves.below)) {
@@ -246,7 +246,7 @@ std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Har
     return time;
   }
   if (one_node || hardware.network_link.value <= 0) return std::nullopt;
-  // A ring inside the node reaches what the largest group there does.
+  // A ring inside the node reaches the bus rate of the largest group measured there.
   BytesPerSecond node_bus = hardware.node_link;
   int largest = 0;
   for (const CollectiveCurve& curve : gpu.collectives)
@@ -255,7 +255,7 @@ std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Har
       node_bus = curve.bus;
     }
   Seconds t = collective_by_formula(hardware, node_bus, s);
-  // Formulas of several nodes know nothing of what delays one node's ranks: no bus is faster across nodes.
+  // Formulas of several nodes leave out the delays of the ranks of one node: no bus is faster across nodes.
   const CollectiveShape inside{s.operation, s.bytes, s.ranks_per_node, s.ranks_per_node};
   if (s.ranks_per_node > 1 && s.crossing >= 1)
     if (const auto in_node = collective_time(gpu, hardware, inside, software))

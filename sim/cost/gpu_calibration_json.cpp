@@ -1,4 +1,4 @@
-// presets/calibrations/NAME.json, as scripts/calibrations_from_published.py writes it.
+// Reads presets/calibrations/NAME.json, which scripts/calibrations_from_published.py writes.
 #include <filesystem>
 #include <limits>
 
@@ -23,7 +23,7 @@ std::vector<double> numbers(JsonObject& object, const std::string& key) {
   return values;
 }
 
-// Lines along the last axis: the first value, then the change to each next one.
+// Reads lines along the last axis: each holds the first value, then the change to each next one.
 std::vector<float> from_steps(JsonObject& object, const std::string& key, std::size_t run) {
   std::vector<float> values;
   const Json& lines = object.at(key);
@@ -119,7 +119,7 @@ CollectiveCurve curve_from(JsonObject object) {
   return curve;
 }
 
-// `depth`: calibrations that led to this one.
+// `depth`: how many calibrations refer to this one in a chain.
 std::optional<GpuCalibration> load(const std::string& hardware, int depth) {
   constexpr int kDeepest = 4;
   const std::filesystem::path path = preset_directory() / "calibrations" / (hardware + ".json");
@@ -140,7 +140,7 @@ std::optional<GpuCalibration> load(const std::string& hardware, int depth) {
       if (curve.fit.hardware.empty()) curve.fit.hardware = name;
     return *std::move(tables);
   };
-  if (object.has("kernels_of")) {  // the same chip's
+  if (object.has("kernels_of")) {  // tables of the same chip
     GpuCalibration tables = other("kernels_of");
     gpu.launch = tables.launch;
     gpu.kernels = std::move(tables.kernels);
@@ -149,7 +149,7 @@ std::optional<GpuCalibration> load(const std::string& hardware, int depth) {
     if (!(gpu.launch.value >= 0)) object.fail("launch_us", "must be 0 or more");
     for (const JsonObject& table : object.objects("kernels")) gpu.kernels.push_back(kernel_from(table));
   }
-  if (object.has("collectives_of")) gpu.collectives = other("collectives_of").collectives;  // joined alike
+  if (object.has("collectives_of")) gpu.collectives = other("collectives_of").collectives;  // the same links
   for (const JsonObject& curve : object.objects("collectives")) gpu.collectives.push_back(curve_from(curve));
   object.finish();
   return gpu;

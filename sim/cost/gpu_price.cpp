@@ -15,16 +15,16 @@
 namespace sim {
 namespace {
 
-// Queries at once up to which attention over a cache streams the cache and computes next to nothing.
+// Up to this many queries at once, attention over a cache streams the cache and computes next to nothing.
 constexpr std::int64_t kFewQueries = 16;
-// Share of forward and backward together that is backward: 2.5 times the work, at 0.63 of the peak where
-// forward reaches 0.73 (Dao 2023, arXiv 2307.08691, section 1).
+// The backward pass's share of forward and backward together. It is 2.5 times the work, at 0.63 of the peak
+// where forward reaches 0.73 (Dao 2023, arXiv 2307.08691, section 1).
 constexpr double kForwardOfPeak = 0.73, kBackwardOfPeak = 0.63, kBackwardWork = 2.5;
 constexpr double kBackwardShare =
     (kBackwardWork / kBackwardOfPeak) / (kBackwardWork / kBackwardOfPeak + 1 / kForwardOfPeak);
 
-// The kernels nearest to one that was not timed on a chip, the nearest first; of "" those that stand for any
-// (presets/software.json).
+// The kernels nearest to one that was not timed on a chip, the nearest first. For "" these are the kernels
+// that may stand for any other (presets/software.json).
 std::vector<std::string> nearest_attention(std::string_view software) {
   static const auto all = [] {
     const std::filesystem::path path = preset_directory() / "software.json";
@@ -60,9 +60,9 @@ bool is_tabulated(const GpuCalibration& gpu, MeasuredKernel kernel, std::string_
   });
 }
 
-// A kernel is timed forward and backward, or both together; the named software's table if there is one of
-// either sort, else that of the kernel nearest to it, else serving engines' forward kernel and the backward
-// that stands for any.
+// Tables time forward and backward apart, or both together. The named software's table comes first, of either
+// sort; then that of the kernel nearest to it. The last resort is the serving engines' forward kernel, or a
+// backward kernel that may stand for any other.
 std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware& hardware,
                                        const AttentionShape& shape, MeasuredKernel alone,
                                        std::string_view software) {
@@ -86,18 +86,18 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
   return std::nullopt;
 }
 
-// What the kernel multiplies: (M, K) (K, N); of the input's gradient (M, N) (N, K); of the weight's (N, M)
-// (M, K).
+// The sizes that the kernel multiplies: (M, K) (K, N); for the input's gradient (M, N) (N, K); for the
+// weight's (N, M) (M, K).
 ProductShape product_shape(OpKind kind, double rows, double cols, double inner, DType dtype) {
   if (info(kind).direction == Direction::input_gradient) return {rows, inner, cols, dtype};
   if (info(kind).direction == Direction::weight_gradient) return {cols, inner, rows, dtype};
   return {rows, cols, inner, dtype};
 }
 
-// Weights in fewer bits than the arithmetic are read by few rows in the time that memory takes for them: that
-// of the table's product of one row with as many bytes (small matrices are read more slowly a byte), but at
-// least what the arithmetic takes. With many rows arithmetic decides, whatever weights are stored in. Kernels
-// that expand weights on the way may reach a share of the bandwidth alone (software.narrow_weights).
+// With few rows, weights in fewer bits than the arithmetic take the time in which memory delivers them. This
+// is the table's time for a product of one row with as many bytes (small matrices are read more slowly per
+// byte), but no less than the arithmetic takes. With many rows arithmetic decides, whatever the stored type.
+// Kernels that expand weights on the way may reach only a share of the bandwidth (software.narrow_weights).
 std::optional<MeasuredTime> forward_product_time(const GpuCalibration& gpu, const Hardware& hardware,
                                                  const KernelSample& s, const KernelSoftware& software) {
   const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
@@ -119,10 +119,10 @@ bool decodes(const KernelSample& s) {
   return s.kind == OpKind::attention_cached && s.query_length <= kFewQueries;
 }
 
-// Decoding streams the cache, which tables have in 16 bits; fewer save the time in which their bytes pass.
+// Decoding streams the cache. Tables hold it in 16 bits; fewer bits save the time of the bytes saved.
 std::optional<MeasuredTime> decode_time(const GpuCalibration& gpu, const KernelSample& s,
                                         const Hardware& hardware, std::string_view software) {
-  // FlashAttention streams a long cache at 0.93 of an H100's bandwidth, 0.82 of an A100's (tables of
+  // FlashAttention streams a long cache at 0.93 of an H100's bandwidth and 0.82 of an A100's (tables of
   // aiconfigurator).
   constexpr double kStreamed = 0.93, kTabulatedBytes = 2;
   const auto time =
@@ -138,10 +138,10 @@ std::optional<MeasuredTime> decode_time(const GpuCalibration& gpu, const KernelS
   return part_of(*time, (time->seconds - faster) / time->seconds);
 }
 
-// Products of experts run as one kernel over the tiles of all of them: a product of all rows, those of each
-// expert padded to whole tiles. DeepGEMM on H800 (github.com/deepseek-ai/DeepGEMM, README): 1288 TFLOPS for 8
-// experts of 4096 rows, 1304 for one; 1093 and 1025 in the other shape it prints. Weights are read at the
-// rate that datasheet_efficiency() has for them.
+// The products of all experts run as one kernel over all their tiles: one product of all rows, where the rows
+// of each expert are padded to whole tiles. DeepGEMM on H800 (github.com/deepseek-ai/DeepGEMM, README)
+// reaches 1288 TFLOPS for 8 experts of 4096 rows, 1304 for one; 1093 and 1025 in the other shape it prints.
+// Weights are read at the rate of datasheet_efficiency().
 std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, const Operation& op,
                                                  const KernelSample& s, const Hardware& hardware,
                                                  const Variables& v, const Work& work) {
@@ -149,7 +149,7 @@ std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, cons
   const double hit = std::max(1.0, experts_hit(op, v)), rows = static_cast<double>(s.rows);
   const double padded = hit * kTile * std::ceil(rows / hit / kTile);
   const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
-  // For the weights' gradients rows are what is summed over, expert by expert.
+  // For the weights' gradients the sum runs over rows, expert by expert.
   const bool of_weight = info(op.kind).direction == Direction::weight_gradient;
   const ProductShape shape = of_weight ? product_shape(op.kind, rows / hit, hit * cols, inner, s.dtype)
                                        : product_shape(op.kind, padded, cols, inner, s.dtype);
@@ -165,8 +165,8 @@ std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, cons
   return time;
 }
 
-// Three products of each matrix and iteration, each a kernel (plan/measure.cpp): X X^T, A A and their sum
-// times X.
+// Each matrix and iteration has three products, each of them a kernel (plan/measure.cpp): X X^T, A A, and
+// their sum times X.
 std::optional<MeasuredTime> newton_schulz_time(const GpuCalibration& gpu, const Operation& op,
                                                const KernelSample& s, const Hardware& hardware) {
   const double a = static_cast<double>(std::min(s.rows, s.cols));
@@ -193,7 +193,7 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const Operati
     case Curve::product:
       if (!backward) return forward_product_time(gpu, hardware, s, software);
       return product_time(gpu, hardware, product_shape(s.kind, rows, cols, inner, s.dtype));
-    case Curve::cached_attention:  // a prompt's is flash attention
+    case Curve::cached_attention:  // for a prompt this is flash attention
       if (decodes(s)) return decode_time(gpu, s, hardware, software.attention);
       [[fallthrough]];
     case Curve::flash_attention:
@@ -215,7 +215,7 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const Operati
   return std::nullopt;
 }
 
-// Pairs that an attention operation computes, of those of the attention that its time is read of.
+// The pairs that an attention operation computes, as a share of those of the attention that gave its time.
 double share_of_pairs(const Operation& op, const Variables& v) {
   return attended_pairs(op, v) / visible_pairs(whole_attention(op, v));
 }
@@ -247,7 +247,7 @@ std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, cons
     return group ? collective_price(gpu, *operation, work, op.dims, hardware, *group, software.collectives)
                  : std::nullopt;
   KernelSample shape = kernel_shape(op, v, work);
-  // Decoding streams the keys alone that its queries see.
+  // Decoding streams only the keys that its queries see.
   if (decodes(shape)) {
     const double queries = static_cast<double>(v.batch * v.query_length);
     shape.kv_length =
@@ -255,7 +255,7 @@ std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, cons
   }
   auto time = kernel_time(gpu, op, shape, hardware, v, work, software);
   if (!time) return std::nullopt;
-  // As fast as the whole attention that it is a part of, for the pairs that are left.
+  // A part of attention runs at the speed of the whole, so its time shrinks with its share of the pairs.
   const bool of_pairs_alone = is_attention(op.kind) && !decodes(shape);
   if (const double left = of_pairs_alone ? share_of_pairs(op, bound_to(op, v)) : 1; left != 1) {
     const auto of_pairs = [&](Seconds t) {

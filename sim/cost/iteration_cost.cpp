@@ -9,7 +9,7 @@
 namespace sim {
 namespace {
 
-// Lengths at which decode attention is priced; in between it is linear.
+// Decode attention is priced at this many lengths per doubling. Between them its time is linear.
 constexpr double kStepsPerDoubling = 4;
 constexpr std::int64_t kMostSteps = 256;  // of both ladders
 // Transfers between stages are priced by formulas.
@@ -54,8 +54,8 @@ GenerationPlan blocks_of(Scenario s) {
     throw std::invalid_argument("implementation \"" + s.implementation.name +
                                 "\" has no serving profile: it says nothing of generation");
   if (s.strategy.expert_parallel == 1) s.strategy.data_parallel = 1;
-  // A layer's and the head's work does not depend on the lengths, but for windows, which are there where
-  // something may lie before them.
+  // The work of a layer and of the head does not depend on the lengths. Windows are the exception: a layer
+  // has them only where something may lie before them.
   s.workload.prompt_length = std::max<std::int64_t>(1, s.model.reach_of_windows());
   s.workload.batch_size = 1;
   s.workload.max_new_tokens = 2;  // one by prefill, one by decoding
@@ -72,7 +72,7 @@ double sequences_of(const Iteration& iteration) {
   return sequences;
 }
 
-// The higher of two steps of a ladder never takes less time.
+// A higher step of a ladder never takes less time than the one below it.
 template <class Node>
 void take_at_least(Node& node, const CostBreakdown& below) {
   const double ratio = below.total() / node.sum.total();
@@ -96,7 +96,7 @@ EngineRows::Sum& EngineRows::sum(std::string_view id, OpKind kind, double count,
   row.duration += all.seconds;
   row.low += all.low;
   row.high += all.high;
-  row.provenance = std::max(row.provenance, all.provenance);  // the least certain of its parts
+  row.provenance = std::max(row.provenance, all.provenance);  // a row is as certain as its least certain part
   if (all.seconds >= at->longest) {
     at->longest = all.seconds;
     row.bound = all.bound;
@@ -123,7 +123,7 @@ std::vector<Row> EngineRows::take(Seconds start) {
     of.row.memory = {std::llround(of.memory)};
     of.row.network = {std::llround(of.network)};
     of.row.start = start;
-    // An engine's kernels follow each other: nothing runs beside an exchange.
+    // An engine's kernels run one after another, so nothing runs beside an exchange.
     if (of.row.bound == Bound::network) of.row.exposed = of.row.duration;
     start += of.row.duration * (1 / static_cast<double>(of.row.count));
     rows.push_back(std::move(of.row));
@@ -241,8 +241,8 @@ double IterationCost::computed_sequences(const Iteration& iteration) const {
   return static_cast<double>(*size);
 }
 
-// Where no graph is replayed, launches take their time if it is the longer; scheduling runs beside the GPU or
-// before it.
+// Where no graph is replayed, launches decide if they take longer than the kernels. Scheduling runs beside
+// the GPU or before it.
 void IterationCost::add_host(const EnginePass& pass, CostBreakdown& cost) const {
   const auto at_least = [&](Seconds time) {
     if (time > cost.total()) cost.add(CostKind::host, time - cost.total(), kEstimateError);
@@ -259,7 +259,7 @@ void IterationCost::add_host(const EnginePass& pass, CostBreakdown& cost) const 
   cost.add(CostKind::host, serving_.host_overlapped ? serving_.host_exposed : host, kEstimateError);
 }
 
-// The time to pass an iteration on through all stages: from each to the next, and the new tokens back.
+// The time to pass an iteration on through all stages: from each stage to the next, and the new tokens back.
 Seconds IterationCost::passed_on(const Iteration& iteration, double sampled) const {
   if (generation_->send_activation < 0) return {};
   double tokens = computed_sequences(iteration) * iteration.decode_tokens;

@@ -14,7 +14,7 @@ using Sample = NearSamples::Sample;
 Coordinates coordinates(const KernelSample& s) {
   const auto log = [](std::int64_t n) { return n > 0 ? std::log(static_cast<double>(n)) : 0.0; };
   if (is_product(s.kind)) {
-    // Twice a distance in columns: left out, a product is best known by those of as many rows.
+    // Rows count twice as much as columns: a sample left out is predicted best by those of as many rows.
     constexpr double kOfRows = 2;
     const std::int64_t rows_of_one = s.groups > 0 ? std::max(s.rows / s.groups, std::int64_t{1}) : s.rows;
     return {kOfRows * log(rows_of_one), log(s.cols), log(s.inner)};
@@ -37,7 +37,7 @@ double squared_length(const Coordinates& c) {
   return sum;
 }
 
-// x of A x = b, A symmetric and positive definite, by elimination.
+// Solves A x = b for x by elimination. A is symmetric and positive definite.
 Coordinates solved(std::array<Coordinates, kAxes> a, Coordinates b) {
   for (std::size_t i = 0; i < kAxes; ++i)
     for (std::size_t row = i + 1; row < kAxes; ++row) {
@@ -54,7 +54,7 @@ Coordinates solved(std::array<Coordinates, kAxes> a, Coordinates b) {
 
 // The height over the origin of the plane through samples, by weighted least squares.
 double plane_at_origin(std::span<const Sample> samples, double noise) {
-  // Over the variance of what it is fitted to. Where samples lie in a row the plane is flat beside it.
+  // In units of the variance of the fitted values. Where samples lie in a row, the plane is flat across it.
   constexpr double kRidge = 0.3;
   double all = 0, mean = 0;
   Coordinates centre{};

@@ -22,21 +22,21 @@
 namespace sim {
 namespace {
 
-#ifdef __EMSCRIPTEN__  // a page of a browser has one thread: std::async would wait for ever for another
+#ifdef __EMSCRIPTEN__  // a browser page has one thread, so std::async would wait forever for another
 constexpr auto kAtOnce = std::launch::deferred;
 #else
 constexpr auto kAtOnce = std::launch::async;
 #endif
 constexpr std::size_t kTimelinePoints = 2000;  // more than a wide window has columns
 
-// What a program did with a block.
+// How much a program used a block.
 struct BlockUse {
   double count = 0;
   Seconds first_start;
-  Seconds waited, waited_low, waited_high;  // of receives
+  Seconds waited, waited_low, waited_high;  // by receives
 };
 
-// `times`: how many alike each action stands for; 1 where it is empty.
+// `times`: how many similar actions each action stands for; 1 where it is empty.
 std::vector<BlockUse> block_uses(const Plan& plan, const PricedPlan& priced, std::size_t program,
                                  const std::vector<double>& times = {}) {
   std::vector<BlockUse> uses(priced.blocks.size());
@@ -57,13 +57,13 @@ std::vector<BlockUse> block_uses(const Plan& plan, const PricedPlan& priced, std
   return uses;
 }
 
-// Which row each operation of each priced block belongs to, for all programs alike: those of a phase with one
-// id are one row.
+// The row to which each operation of each priced block belongs, the same for all programs. Operations of one
+// phase with the same id share a row.
 class RowNumbers {
  public:
   RowNumbers(const Plan& plan, const std::vector<PricedBlock>& blocks) {
     std::map<std::pair<Phase, std::string_view>, std::size_t> known;
-    std::map<std::pair<Phase, BlockId>, std::size_t> same;  // block with other variables
+    std::map<std::pair<Phase, BlockId>, std::size_t> same;  // the same block may occur with other variables
     for (const PricedBlock& b : blocks) {
       const auto [it, added] = same.try_emplace({b.phase, b.block}, numbers_.size());
       of_block_.push_back(it->second);
@@ -78,7 +78,7 @@ class RowNumbers {
   std::size_t count() const { return count_; }
 
  private:
-  std::vector<std::size_t> of_block_;  // of priced blocks
+  std::vector<std::size_t> of_block_;  // for each priced block
   std::vector<std::vector<std::size_t>> numbers_;
   std::size_t count_ = 0;
 };
@@ -87,7 +87,7 @@ Bytes times(Bytes bytes, double n) {
   return {std::llround(static_cast<double>(bytes.value) * n)};
 }
 
-// All ranks of a stage do the same: the first stands for them.
+// All ranks of a stage do the same, so the first stands for them.
 std::int32_t rank_of(const Plan& plan, std::size_t program) {
   return static_cast<std::int32_t>(program) * rank_strides(plan.scenario.strategy).pipeline;
 }
@@ -98,7 +98,7 @@ void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numb
   const std::vector<PricedBlock>& blocks = priced.blocks;
   constexpr auto kNone = static_cast<std::size_t>(-1);
   std::vector<Row> rows;
-  std::vector<Seconds> longest;  // of the occurrences that a row's bound stands for
+  std::vector<Seconds> longest;  // for each row, the longest occurrence, whose bound the row takes
   std::vector<double> counts;
   std::vector<std::size_t> row_of(numbers.count(), kNone);
   for (std::size_t used = 0; used < blocks.size(); ++used) {
@@ -124,7 +124,7 @@ void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numb
         counts.push_back(0);
       }
       const Work& work = b.operations[i].work;
-      // What a neighbour's kernel does is as certain, and bound by the same, as that kernel.
+      // Work that a neighbour's kernel does has the provenance and the bound of that kernel.
       Price price = b.operations[i].price;
       price.provenance = b.operations[kernel].price.provenance;
       price.bound = b.operations[kernel].price.bound;
@@ -141,7 +141,7 @@ void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numb
       row.network += times(work.network, n);
       if (info(row.kind).family == Family::communication && row.kind != OpKind::receive)
         row.exposed = row.exposed.value_or(Seconds{}) + exposure.of(program, used, i) * n;
-      row.provenance = std::max(row.provenance, price.provenance);  // the least certain of its parts
+      row.provenance = std::max(row.provenance, price.provenance);  // as certain as the least certain part
       if (price.seconds * n >= longest[index]) {
         longest[index] = price.seconds * n;
         row.bound = price.bound;
@@ -175,7 +175,7 @@ MemoryOfStages plan_memory_of_stages(const Plan& plan) {
   MemoryOfStages of_stages;
   const bool offloads = std::ranges::any_of(plan.buffers, [](const Buffer& b) { return b.on_host; });
   const bool lists = looks_at_instances(plan.scenario.implementation.memory);
-  // Ranks of this machine's processor place their buffers as its run does.
+  // Ranks on this machine's processor place their buffers as its run does.
   const bool placed = plan.ranks == 1 || plan.scenario.hardware.is_cpu;
   const Addresses addresses = placed ? Addresses::assigned : lists ? Addresses::none : Addresses::unlisted;
   plan_memory_of_all(plan, addresses, [&](MemoryPlan memory) {
@@ -210,7 +210,7 @@ Report report_of(const Plan& plan, const Hardware& hardware, const Calibration* 
   return report;
 }
 
-// Tokens whose actions are written down where there are many: the first and the last, and as many in between
+// Tokens whose actions are recorded where there are many tokens: the first, the last, and as many in between
 // as a timeline has room for.
 std::vector<std::int64_t> shown_tokens(const Scenario& scenario) {
   const auto actions = static_cast<std::size_t>(scenario.model.num_hidden_layers) + 2;
@@ -222,11 +222,11 @@ std::vector<std::int64_t> shown_tokens(const Scenario& scenario) {
   return shown;
 }
 
-// Lets the tokens between those shown take their time, too: prices change slowly with the length, so each
-// lies on the line between its neighbours. What comes later is shifted. Returns how long each token takes.
+// Adds the time of the tokens between those shown. Prices change slowly with the length, so each token lies
+// on the line between its neighbours. Later actions are shifted. Returns how long each token takes.
 struct TokensBetween {
   std::vector<Seconds> durations;
-  Seconds shift;  // of the last
+  Seconds shift;  // of the last token
 };
 TokensBetween add_tokens_between(const std::vector<Section>& sections, const std::vector<std::int64_t>& shown,
                                  ExecutedProgram& times) {
@@ -254,7 +254,7 @@ TokensBetween add_tokens_between(const std::vector<Section>& sections, const std
   return {std::move(tokens), shift};
 }
 
-// The same for all programs; returns the first one's tokens.
+// Does the same for all programs. Returns the tokens of the first program.
 std::vector<Seconds> add_tokens_between(const Plan& plan, const std::vector<std::int64_t>& shown,
                                         Execution& execution) {
   std::vector<Seconds> tokens;
@@ -268,7 +268,7 @@ std::vector<Seconds> add_tokens_between(const Plan& plan, const std::vector<std:
   return tokens;
 }
 
-// Each token shown stands for half of those between it and its neighbours.
+// Each token shown also stands for half of the tokens between it and each of its neighbours.
 std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& priced,
                                          const std::vector<std::int64_t>& shown, std::size_t program) {
   const std::vector<Section>& sections = plan.programs[program].sections;
@@ -284,15 +284,15 @@ std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& pri
 }
 
 // The band of a step whose operations were timed one by one on the machine that runs it, where it runs them
-// one after the other. Kinds err independently of each other. Within a kind, what was timed at its very shape
-// is off by what a step does to such kernels, all alike; what is predicted from samples of other shapes is
-// off as a sample that is left out is, each by itself. With all of them goes what is known of the machine's
-// pace.
+// one after the other. Errors of different kinds are independent. Within a kind, all operations timed at
+// their very shape share one error: what a step does to such kernels. An operation predicted from samples of
+// other shapes has an error of its own, as large as that of a sample left out. The uncertainty of the
+// machine's pace is added to these.
 void set_band_of_samples(const Calibration* calibration, Report& report) {
   if (!calibration || calibration->samples.empty()) return;
   struct Side {
     std::map<OpKind, double> alike;
-    double squares = 0;  // of those that err by themselves
+    double squares = 0;  // of operations with independent errors
 
     void add(const Row& row, Seconds error) {
       if (row.provenance == Provenance::interpolated)
@@ -317,7 +317,7 @@ void set_band_of_samples(const Calibration* calibration, Report& report) {
   report.step_high = std::min(report.step_high, report.step_time + above.with(of_machine));
 }
 
-// Adds what follows from the times of a plan's programs. `uses_of(p)`: what a program did with blocks.
+// Adds what follows from the times of a plan's programs. `uses_of(p)`: how program p used the blocks.
 template <class UsesOf>
 void add_parts(const Plan& plan, const Calibration* calibration, const PricedPlan& priced, UsesOf uses_of,
                MemoryOfStages memory, Report& report) {
@@ -369,7 +369,7 @@ Report predict_generation(const Scenario& scenario, const Calibration* calibrati
 }  // namespace
 
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
-  // Memory does not depend on time: where there are many stages, both are found at once.
+  // Memory does not depend on time, so with many stages both are computed at once.
   constexpr std::size_t kManyStages = 4;
   std::future<MemoryOfStages> memory =
       std::async(plan.programs.size() >= kManyStages ? kAtOnce : std::launch::deferred, plan_memory_of_stages,

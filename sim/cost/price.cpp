@@ -19,8 +19,8 @@ constexpr double kLinkEfficiency = 0.8;
 // little as 11.
 constexpr double kHostLinkEfficiency = 24.8 / 32;
 constexpr double kHostLinkError = 1.2;
-// The host's optimizer streams its states; how near to the memory's rate depends on threads and their
-// binding: 1.3 times by binding alone (DeepSpeed pull request 7474), and sharing cores with data loading.
+// The host's optimizer streams its states. Its rate depends on threads, on their binding (1.3 times by
+// binding alone, DeepSpeed pull request 7474), and on sharing cores with data loading.
 constexpr double kHostMemoryEfficiency = 0.8;
 constexpr double kHostMemoryError = 1.0;
 
@@ -28,7 +28,7 @@ double message_bytes(CollectiveOperation operation, const Work& work, const Grou
   return static_cast<double>(work.network.value) / bus_factor(operation, group.size);
 }
 
-// As ranks of this very machine were timed. Their messages are copied by its cores.
+// Uses times measured on ranks of this very machine, whose cores copy the messages.
 std::optional<Price> collective_here(const Calibration* calibration, CollectiveOperation operation,
                                      OpKind kind, const Work& work, const Group& group) {
   if (!calibration || group.size <= 1) return std::nullopt;
@@ -65,7 +65,7 @@ Bound bound_of(Seconds launch, Seconds compute, Seconds memory) {
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
             const Calibration* calibration, const Group* group, Bytes working_set,
             const KernelSoftware& software) {
-  // Who receives waits, which the execution finds; the sender's time is that of the wires.
+  // The receiver waits, and the execution finds how long. The sender's time is that of the wires.
   if (op.kind == OpKind::receive) return {{}, {}, {}, Bound::bubble, Provenance::datasheet};
   if (calibration && calibration->gpu)
     if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group, software))
@@ -91,8 +91,8 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
       calibration ? slowed(fast, slowdown, share_from_memory(*calibration, working_set)) : fast;
   if (calibration) {
     if (const auto measured = calibrated_ratio(*calibration, shape)) {
-      // Kernels of a step find caches and neighbours that a kernel timed alone does not: even an exact shape
-      // is known no better than samples know each other in the median.
+      // In a step a kernel finds other caches and neighbours than when timed alone. So even an exact shape is
+      // known no better than samples predict each other in the median.
       const auto known = calibration->residual_of.find({op.kind, op.dtype});
       const Residual residual =
           known != calibration->residual_of.end() ? known->second : calibration->residual;

@@ -14,7 +14,7 @@
 namespace sim {
 namespace {
 
-// Whether the kind's own formulas name the length of keys and values.
+// Whether the formulas of the kind depend on the length of keys and values.
 bool depends_on_length(OpKind kind) {
   static const std::array<bool, kOpKinds> kDepends = [] {
     std::array<bool, kOpKinds> depends{};
@@ -44,7 +44,7 @@ bool accumulates(const Operation& op) {
   return std::ranges::any_of(op.operands, [](const Operand& o) { return o.access == Access::accumulate; });
 }
 
-// How long a block takes with operations one after the other, but for those that run beside the next one.
+// The time of a block whose operations run one after the other, except those that run beside the next one.
 Seconds run_in_turn(const std::vector<Operation>& operations, std::vector<PricedOperation>& priced,
                     Seconds Price::*time, Seconds PricedOperation::*start) {
   Seconds now, beside;
@@ -61,13 +61,13 @@ Seconds run_in_turn(const std::vector<Operation>& operations, std::vector<Priced
   return std::max(now, beside);
 }
 
-// What a plan's programs run, each block once for each phase and set of variables.
+// The blocks that a plan's programs run, each once for every phase and set of variables.
 class PricedBlocks {
  public:
   PricedBlocks(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
       : pricer_(plan, hardware, calibration), recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {}
 
-  // Index into blocks(); programs of one plan share what is priced.
+  // Index into blocks(). All programs of a plan share the priced blocks.
   std::size_t block(const Action& a) {
     std::size_t& recent = recent_[static_cast<std::size_t>(a.block)];
     const Variables v = pricer_.relevant(a.block, a.variables);
@@ -84,7 +84,7 @@ class PricedBlocks {
   BlockPricer pricer_;
   std::vector<PricedBlock> blocks_;
   std::map<std::tuple<BlockId, Phase, Variables>, std::size_t> index_;
-  std::vector<std::size_t> recent_;  // of each block, the last found
+  std::vector<std::size_t> recent_;  // for each block, the last one found
 };
 
 }  // namespace
@@ -133,7 +133,7 @@ void BlockPricer::price_operations(BlockId id, Phase phase, const Variables& var
   priced.reserve(block.operations.size());
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
     priced.push_back(operation(static_cast<std::size_t>(id), i, variables));
-    // What is done a second time is not work that the mathematics needs.
+    // The mathematics does not need work that is done a second time.
     if (phase != Phase::recompute) continue;
     PricedOperation& again = priced.back();
     again.work.model_flops = {};
@@ -180,7 +180,7 @@ PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, con
   if (!of_length) return priced(block, index, relevant(false, accumulates_[block], variables));
   const Variables v = relevant(of_length->needs_length[index], accumulates_[block], variables);
   auto& known = of_length->operations[index];
-  // Actions that follow each other resemble each other.
+  // Actions that follow each other often have the same variables.
   if (!known || known->first != v) known.emplace(v, priced(block, index, v));
   return known->second;
 }
@@ -204,7 +204,7 @@ PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t inde
   if (op.group < 0) return with(nullptr);
   Group group = plan_.group(op.group);
   if (op.kind == OpKind::send) group.size = 2;  // neighbours
-  if (op.kind == OpKind::exchange) {            // all of a ring at once: its longest way counts
+  if (op.kind == OpKind::exchange) {            // all ranks of a ring at once: the longest way counts
     const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
     group = {group.axis, 2, in_node ? 1 : hardware_.devices_per_node};
   }
@@ -222,7 +222,7 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
   for (const Program& program : plan.programs) host.push_back(host_work(plan, program, hardware));
-  // For a long generation these are larger than a cache: one place for all three.
+  // For a long generation these arrays are larger than a cache, so all three runs share one place.
   std::vector<std::vector<ActionTime>> times(priced.block_of.size());
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
                             double host_factor) {
@@ -274,7 +274,7 @@ std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan
   std::vector<MemoryTimePoint> points;
   for (const MemoryPoint& p : memory_timeline(plan, memory, std::max(kLeastOfARound * rounds, most_points))) {
     const Seconds time = clock.at(p.time);
-    // Streams run beside each other: of what the program names later, some begins earlier.
+    // Streams run beside each other, so an action that the program names later may begin earlier.
     points.push_back({points.empty() ? time : std::max(time, points.back().time), p.bytes});
   }
   return points;

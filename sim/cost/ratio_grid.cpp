@@ -32,7 +32,7 @@ RatioGrid::RatioGrid(std::vector<Axis> axes, std::vector<float> log_ratios)
 RatioGrid::Reading RatioGrid::at(const Point& point) const {
   Reading reading{.log_ratio = 0, .on_node = true, .inside = true};
   std::array<std::size_t, kMostAxes> below{}, stride{};
-  std::array<double, kMostAxes> weight{};  // of the node above
+  std::array<double, kMostAxes> weight{};  // the weight of the node above
   std::size_t run = 1;
   for (std::size_t i = axes_.size(); i-- > 0;) {
     const std::vector<double>& values = axes_[i].values;

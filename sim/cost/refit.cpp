@@ -24,7 +24,7 @@ void fields(auto& v, Like<Refit> auto& r) {
 
 namespace {
 
-// The middle of all but one of them, without a copy.
+// The median of all values but one, without a copy.
 double middle_without(const std::vector<double>& sorted, std::size_t left_out) {
   const auto at = [&](std::size_t i) { return sorted[i < left_out ? i : i + 1]; };
   const std::size_t rest = sorted.size() - 1, half = rest / 2;
@@ -38,7 +38,7 @@ TableShift shift_of(std::string what, std::string software, std::vector<double> 
                    .software = std::move(software),
                    .rows = static_cast<std::int64_t>(ratios.size())};
   if (ratios.empty()) return shift;
-  // A table twice too fast is as far off as one twice too slow.
+  // By logarithms, a table twice too fast is as far off as one twice too slow.
   for (double& ratio : ratios) ratio = std::log(ratio);
   std::ranges::sort(ratios);
   std::vector<double> before, held_out;

@@ -3,8 +3,8 @@
 namespace sim {
 namespace {
 
-// What KernelProfile::side_passes counts: of weights' gradients the gradient that the product reads, of
-// everything else the result.
+// The operand that KernelProfile::side_passes counts: the gradient that the product reads if it is a product
+// for weights' gradients, else the result.
 const Operand& passed_over(const Operation& op) {
   return info(op.kind).direction == Direction::weight_gradient ? operand(op, Role::dout) : op.operands[0];
 }
@@ -13,19 +13,19 @@ double listed_passes(const Plan& plan, const Operation& op, const Variables& v) 
   const auto& passes = plan.scenario.implementation.kernels.side_passes;
   const auto found = passes.find(op.id);
   if (found == passes.end()) return 0;
-  // Sums of bias gradients are there where biases are.
+  // Sums of bias gradients exist only where biases do.
   const bool has_none = op.kind == OpKind::matmul_backward_weight && !has(op, Role::dbias);
   const Buffer* const buffer = plan.buffer(passed_over(op));
   return has_none || !buffer ? 0 : found->second * static_cast<double>(buffer->bytes(v).value);
 }
 
 // Operands of fp8 products are quantised: the input and the weight before the forward product, the incoming
-// gradient before the two of backward, which use the transposes that were made along.
+// gradient before the two of backward. These use the transposes that were made at the same time.
 double quantised(const Plan& plan, const Operation& op, const Variables& v) {
   if (op.dtype != DType::fp8) return 0;
   if (!is_product(op.kind)) return 0;
   const auto [first, second] = factors(op.kind);
-  // What lies in memory as fp8 was converted by an operation of its own.
+  // Data that lies in memory as fp8 was converted by an operation of its own.
   const Buffer* const left = plan.buffer(operand(op, first));
   if (left && left->dtype == DType::fp8) return 0;
   const QuantisationProfile& q = plan.scenario.implementation.kernels.quantisation;

@@ -14,8 +14,8 @@
 namespace sim {
 namespace {
 
-// Beside collectives compute takes this many times as long, and they beside compute: 18.9 % on average over
-// A100, H100 and MI200, eight and four of them in a node (Lee et al. 2024, "Characterizing
+// Compute beside collectives takes this many times as long, and so do collectives beside compute: 18.9 % more
+// on average over A100, H100 and MI200, eight and four of them in a node (Lee et al. 2024, "Characterizing
 // compute-communication overlap"). A channel of a collective holds a multiprocessor: 24 of them inside these
 // nodes, 16 with eight adapters a node, two for each ("execution channels are typically 2x the search
 // channels", NVIDIA/nccl issue 1041).
@@ -24,7 +24,7 @@ constexpr double kExchangeBesideCompute = 1.10;
 // Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
 constexpr double kMemoryEfficiency = 0.75;
 
-// What streams through memory beside its arithmetic: tables of kernels know the traffic of their own results.
+// Raises a price to the time of the memory traffic beside the arithmetic; tables know only their own results.
 Price at_least(Price a, Seconds streamed) {
   if (streamed <= a.seconds) return a;
   a = a * (streamed / a.seconds);
@@ -50,7 +50,7 @@ Bytes scaled(Bytes bytes, double factor) {
 
 // ---- Memory traffic
 
-// By kind of operation; 1 where a profile says nothing of it.
+// The profile's factor for a kind of operation; 1 where the profile has none.
 double factor_of(const std::map<std::string, double>& by_kind, OpKind kind) {
   if (by_kind.empty()) return 1;
   const auto found = by_kind.find(std::string(name(kind)));
@@ -60,7 +60,7 @@ double factor_of(const std::map<std::string, double>& by_kind, OpKind kind) {
 Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Work work) {
   const KernelProfile& kernels = software(plan).kernels;
   double factor = factor_of(kernels.traffic, op.kind);
-  // The profile's figure is of all that happens to a logit between two products.
+  // The profile's figure includes everything that happens to a logit between two products.
   if (kernels.loss_bytes_per_logit > 0 && info(op.kind).family == Family::loss) {
     const bool divided = plan.scenario.strategy.tensor_parallel > 1;
     const double logits = static_cast<double>(op.dims.rows.value(v)) * static_cast<double>(op.dims.vocab);
@@ -92,7 +92,7 @@ double own_operations(const Block& block) {
       std::ranges::count_if(block.operations, [](const Operation& op) { return !is_collective(op.kind); }));
 }
 
-// Kernels that one operation of a pass stands for: the layer's own count over that of the plan.
+// Kernels that one operation of a pass stands for: the layer's launches by the profile over its operations.
 double launches_an_operation(const Plan& plan, const Block& block) {
   const KernelProfile& kernels = software(plan).kernels;
   const bool backward = is_backward(block.pass);
@@ -117,8 +117,8 @@ bool reads_buffer(const Operation& op, BufferId buffer) {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-// The product of a kind that reads what a gather brings, after it and before anything but a product does; or
-// that writes what a reduction sums, before it.
+// product_after: the product of a kind that reads what a gather brings. Only products may read it before that
+// one. product_before: the product of a kind that writes what a reduction sums, before it.
 std::size_t product_after(const Block& block, std::size_t gather, OpKind kind) {
   const BufferId brought = written_by(block.operations[gather]);
   for (std::size_t i = gather + 1; i < block.operations.size(); ++i) {
@@ -139,7 +139,7 @@ std::size_t product_before(const Block& block, std::size_t reduction, OpKind kin
 struct Beside {
   TensorOverlap overlap;
   std::size_t product = kNone;
-  bool own_rows = false;  // products may begin with the rank's own rows
+  bool own_rows = false;  // a product may begin with the rank's own rows
 };
 
 Beside beside(const Plan& plan, const Block& block, Phase phase, std::size_t i) {
@@ -148,7 +148,7 @@ Beside beside(const Plan& plan, const Block& block, Phase phase, std::size_t i) 
   const bool backward = phase == Phase::backward;
   if (op.kind == OpKind::all_gather) {
     if (!backward) return {profile.forward_gather, product_after(block, i, OpKind::matmul), true};
-    // Backward gathers a gradient, which both products read, or forward's input, for the weights alone.
+    // Backward gathers either a gradient, which both products read, or forward's input, for the weights only.
     const std::size_t input = product_after(block, i, OpKind::matmul_backward_input);
     if (input != kNone) return {profile.backward_gather, input, true};
     const std::size_t weight = product_after(block, i, OpKind::matmul_backward_weight);
@@ -164,7 +164,7 @@ Beside beside(const Plan& plan, const Block& block, Phase phase, std::size_t i) 
   return {};
 }
 
-// Inputs of products that software keeps as forward gathered them are not gathered again.
+// Whether a gather is left out, because the software keeps the product's input that forward gathered.
 bool is_left_out(const Plan& plan, const Block& block, std::size_t i) {
   const Operation& op = block.operations[i];
   return !software(plan).tensor_parallel.gathers_again && op.kind == OpKind::all_gather &&
@@ -173,8 +173,8 @@ bool is_left_out(const Plan& plan, const Block& block, std::size_t i) {
          product_after(block, i, OpKind::matmul_backward_input) == kNone;
 }
 
-// A product whose rows arrive from other ranks is worked on in pieces: a rank's own rows, then those before
-// and those after them (nanotron, tensor_parallel/functional.py).
+// Whether a product is worked on in pieces because its rows arrive from other ranks: first a rank's own rows,
+// then the rows before and after them (nanotron, tensor_parallel/functional.py).
 bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
   if (software(plan).tensor_parallel.product_pieces != 0) return false;
   const Operation& op = block.operations[index];
@@ -186,14 +186,14 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
                      });
 }
 
-// Whether this program's kernels for GPUs run.
+// Whether this program's own GPU kernels run.
 bool on_own_gpu(const Plan& plan, const Hardware& hardware) {
   return software(plan).runs_here && !hardware.is_cpu;
 }
 
-// What own kernels for GPUs move beside a product's factors and result: a residual that is added to the
-// result, rows that are summed to a bias's gradient. Its arithmetic does not hide them
-// (runtime/cuda/matmul.cu).
+// The extra traffic of this program's own GPU kernels beside a product's factors and result: a residual that
+// is added to the result, rows that are summed to a bias's gradient. The product's arithmetic does not hide
+// it (runtime/cuda/matmul.cu).
 Bytes beside_product(const Plan& plan, const Operation& op, const Variables& v) {
   Bytes sum;
   const auto add = [&](Role role) { sum += plan.buffer(operand(op, role))->bytes(bound_to(op, v)); };
@@ -202,8 +202,8 @@ Bytes beside_product(const Plan& plan, const Operation& op, const Variables& v) 
   return sum;
 }
 
-// What a pass writes that expands a stored weight for a product of many rows, as own kernels do; nothing for
-// others.
+// The bytes written by the pass of own kernels that expands a stored weight for a product of many rows. Other
+// software has no such pass.
 Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v, const Hardware& hardware) {
   if (!on_own_gpu(plan, hardware) || op.kind != OpKind::matmul || !has(op, Role::weight_scales)) return {};
   const std::int64_t stored_bits = bits(plan.buffer(operand(op, Role::weight))->dtype);
@@ -218,18 +218,18 @@ std::span<const CollectiveCurve> curves_of(const Calibration* calibration) {
 
 // ---- Clocks
 
-// The best products reach this share of the peak (cost/efficiency.cpp): their power is what clocks give way
-// to.
+// The best products reach this share of the peak (cost/efficiency.cpp). Their power is what makes clocks
+// drop.
 constexpr double kFullLoad = 0.80;
 
-// Whether prices are those of samples that were timed one by one, each on a GPU that had rested.
+// Whether prices come from samples that were timed one by one, each on a GPU that had rested.
 bool timed_here(const Calibration* calibration) {
   return calibration && !calibration->hardware.is_cpu && !calibration->samples.empty();
 }
 
-// How much longer a kernel takes at the clock that the power limit leaves it: the full drop where tensor
-// cores are as busy as they can be, none where they idle. It is for tables, whose kernels were timed
-// without a pause.
+// How many times as long a kernel takes at the clock that the power limit
+// allows: the full drop where tensor cores are fully busy, none where they
+// idle. It applies to tables, whose kernels were timed without pauses.
 double slower_under_load(const PricedOperation& alone, DType dtype, const Hardware& hardware) {
   const double busy = alone.work.flops.value / (hardware.peak_for(dtype).value * alone.price.seconds.value);
   return 1 + (1 / hardware.sustained_clock - 1) * std::min(1.0, busy / kFullLoad);
@@ -241,8 +241,8 @@ bool is_expert_exchange(const Plan& plan, const Operation& op) {
   return op.kind == OpKind::all_to_all && in_group(plan, op, Axis::expert);
 }
 
-// Tokens go to experts, and gradients of what experts gave go back to them, in e4m3 with a 32-bit scale for
-// each 128 elements (DeepSeek-V3, arXiv 2412.19437, section 3.3.3).
+// Tokens go to experts in e4m3 with a 32-bit scale for each 128 elements. The gradients of the experts'
+// results go back to the experts in the same way (DeepSeek-V3, arXiv 2412.19437, section 3.3.3).
 Work with_expert_dtype(const Plan& plan, const Operation& op, Work work) {
   constexpr double kBitsOfElement = 8 + 32.0 / 128;
   const bool in_fp8 = software(plan).expert_parallel.dispatches_fp8 &&
@@ -255,7 +255,7 @@ Work with_expert_dtype(const Plan& plan, const Operation& op, Work work) {
 
 // Operands of up to half the last-level cache stay in it from one operation to the next (engine_price.cpp).
 constexpr double kResidentShare = 0.5;
-// Switches that add up halve what an all-reduce sends (NVLink SHARP; nccl-tests, PERFORMANCE.md).
+// Switches that sum the data halve what an all-reduce sends (NVLink SHARP; nccl-tests, PERFORMANCE.md).
 constexpr double kReducedInSwitches = 2;
 
 Seconds shortest_exchange(const Operation& op, const Work& work, const Hardware& hardware,
@@ -272,7 +272,7 @@ Seconds shortest_exchange(const Operation& op, const Work& work, const Hardware&
          (leaves * crossing_share(op.dims, group, hardware));
 }
 
-// The least that the hardware allows an operation; nothing where its operands never leave the cache.
+// The least time that the hardware allows an operation; zero where its operands never leave the cache.
 Seconds shortest_time(const Operation& op, const Work& work, const Hardware& hardware, const Group* group) {
   if (is_collective(op.kind)) return group ? shortest_exchange(op, work, hardware, *group) : Seconds{};
   if (work.copied.value > 0) return work.copied / hardware.host_link;
@@ -307,7 +307,7 @@ double bytes_a_stage(const Plan& plan, DType dtype) {
          s.pipeline_parallel * static_cast<double>(bits(dtype)) / 8;
 }
 
-// The group's exchange of a unit, in messages of the implementation's size and type.
+// Prices the group's exchange of a unit, in messages of the implementation's size and type.
 PricedOperation price_exchange(const Plan& plan, const Operation& op, const Variables& v,
                                const Hardware& hardware, const Calibration* calibration, const Group& group) {
   const DataParallelProfile& profile = software(plan).data_parallel;
@@ -322,13 +322,13 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
                                                           static_cast<double>(bits(dtype)));
     dtype = *profile.reduction_dtype;
   }
-  double units = 1;  // in a message
+  double units = 1;  // in one message
   const double ring = op.kind == OpKind::all_reduce ? 2 : 1;
   const double whole =
       static_cast<double>(priced.work.network.value) / ring * group.size / std::max(1, group.size - 1);
-  // What nothing hides goes in one flat message: parameters, and gradients that are reduced whole before each
-  // rank takes its shard (nanotron, src/nanotron/optim/gradient_accumulator.py: all-reduce of the contiguous
-  // fp32 buffer). Other gradients go a unit each at least.
+  // An exchange that nothing hides goes in one flat message: parameters, or gradients that are reduced whole
+  // before each rank takes its shard (nanotron, src/nanotron/optim/gradient_accumulator.py: all-reduce of the
+  // contiguous fp32 buffer). For other gradients a message holds at least one unit.
   const int zero_stage = plan.scenario.strategy.zero_stage;
   const bool gathers = op.kind == OpKind::all_gather;
   const bool beside = zero_stage == 3   ? true
@@ -348,7 +348,7 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   if (passes > 0)
     priced.price =
         priced.price + Seconds{passes * whole / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
-  // Operands are each a tensor and its shard.
+  // Operands come in pairs: a tensor and its shard.
   if (gathers && !beside)
     priced.price =
         priced.price + profile.gather_part * (static_cast<double>(op.operands.size()) / 2 * group.size);
@@ -382,7 +382,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
   };
   if (in_pieces(plan, block, index)) {
     const std::int32_t ranks = plan.scenario.strategy.tensor_parallel;
-    // With two ranks the others' rows are one piece; else those of a rank in the middle are two alike.
+    // With two ranks the other's rows are one piece; otherwise a rank in the middle has two equal pieces.
     const int pieces = ranks == 2 ? 1 : 2;
     Operation own = op, others = op;
     own.dims.rows = op.dims.rows / ranks;
@@ -422,7 +422,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
   }
   if (group) return priced;
   if (const Bytes wide = dequantised(plan, op, v, hardware); wide.value > 0) {
-    Work product = priced.work;  // reads all of what the pass before it wrote
+    Work product = priced.work;  // reads all that the pass before it wrote
     product.read += wide;
     const Bytes stored = plan.buffer(operand(op, Role::weight))->bytes(v);
     const Seconds pass = (stored + wide) / (hardware.memory_bandwidth * kMemoryEfficiency);
@@ -493,8 +493,8 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
   }
 }
 
-// Both passes of a pair bring as much compute as they hide exchanges behind, whichever of the two it is taken
-// from: what is hidden of a pair is what each pass would hide behind its own compute.
+// Each pass of a pair offers as much compute as it hides exchanges behind, so either may provide it. What a
+// pair hides is what each of its passes would hide behind its own compute.
 void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<PricedOperation>& operations,
                              const Hardware& hardware) {
   const ExpertParallelProfile& profile = software(plan).expert_parallel;
@@ -558,7 +558,7 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
 
 double interference(const Scenario& scenario, const Hardware& hardware) {
   constexpr double kStandsStill = 1e9;
-  // What ranks on a processor exchange is copied by the cores that compute.
+  // The cores that compute also copy what the ranks on a processor exchange.
   if (hardware.is_cpu) return kStandsStill;
   if (scenario.implementation.runs_here || has_ideal_kernels(scenario)) return 1;
   return scenario.strategy.devices() <= hardware.devices_per_node ? kComputeBesideNodeLinks
@@ -575,8 +575,8 @@ HostWork work_before_pass(const Scenario& scenario) {
 HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware) {
   const PipelineProfile& pipeline = scenario.implementation.pipeline;
   const bool waits = scenario.strategy.virtual_pipeline > 1 ? pipeline.waits_interleaved : pipeline.waits;
-  // Both ends take part in what is exchanged before the data; the receiver's part is its waiting. A stall
-  // blocks both ends; an end that already waits loses no extra time.
+  // Both ends take part in the exchange before the data; the receiver spends its part waiting. A stall blocks
+  // both ends. An end that already waits loses no extra time.
   const bool stalls = pipeline.stalls && scenario.strategy.devices() > hardware.devices_per_node;
   const Seconds stall = stalls ? pipeline.stall : Seconds{};
   if (!sends) return {stall, waits};
@@ -590,14 +590,14 @@ HostWork work_before_gather(const Scenario& scenario) {
 
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
   std::vector<HostWork> work(program.actions.size());
-  // Gradients that add up are set to zero before anything else; where a stage has none of those, the host
-  // does what it does for a step all the same, and waits for no other stage.
+  // Accumulated gradients are set to zero before anything else. A stage that has none begins without this:
+  // the host still does its work for a step, and waits for no other stage.
   const auto first = std::ranges::find(program.actions, kComputeStream, &Action::stream);
   const bool begins_by_itself =
       plan.scenario.workload.task == Task::train &&
       plan.scenario.implementation.memory.weight_gradient != WeightGradient::fresh &&
       first != program.actions.end() && first->phase != Phase::optimizer;
-  const Action* last = nullptr;  // of compute
+  const Action* last = nullptr;  // the last action of compute
   for (std::size_t a = 0; a < program.actions.size(); ++a) {
     const Action& action = program.actions[a];
     if (action.peer >= 0) {

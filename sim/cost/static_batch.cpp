@@ -16,7 +16,7 @@ Iteration prompt_of(double sequences, double tokens, double context) {
   return {.prompts = {{.sequences = sequences, .tokens = tokens, .context = context}}};
 }
 
-// The passes of a static batch, on one of the stages.
+// The passes of a static batch on one of the stages.
 class Batch {
  public:
   Batch(const IterationCost& cost, const Scenario& s)
@@ -37,7 +37,7 @@ class Batch {
     return stages(prompt_of(sequences, d(prompt), d(prompt)), sequences, m, m + stages_ - 1);
   }
 
-  // A mean one of the tokens after the first.
+  // An average token after the first.
   std::vector<EnginePass> later_token() const {
     const double prompt = d(workload_.prompt_length), tokens = d(workload_.max_new_tokens);
     if (serving_.attends_to_whole_cache) return decode(prompt + tokens);
@@ -45,8 +45,8 @@ class Batch {
   }
 
  private:
-  // Mean over the steps from one length of the cache to another, `times`: Simpson's rule, as attention is
-  // nearly linear.
+  // The mean over the steps from one length of the cache to another, weighted by `times`. It uses Simpson's
+  // rule, since attention is nearly linear.
   std::vector<EnginePass> mean_decode(double from, double to, double times) const {
     std::vector<EnginePass> passes;
     const auto add = [&](double context, double share) {
@@ -72,7 +72,7 @@ class Batch {
                     serving_.stage_overhead};
   }
 
-  // Micro-batches through all stages, which take so many passes one after the other.
+  // Micro-batches through all stages, in this many `passes` one after the other.
   std::vector<EnginePass> stages(const Iteration& iteration, double sequences, std::int64_t micro_batches,
                                  std::int64_t passes) const {
     const double tokens =
@@ -85,7 +85,7 @@ class Batch {
     return {std::move(layers), std::move(ends)};
   }
 
-  // A stage's chunks one after the other; the last chunk then passes the other stages.
+  // A stage's chunks run one after the other. Then the last chunk passes the other stages.
   std::vector<EnginePass> chunked_prompt() const {
     const std::int64_t prompt = workload_.prompt_length;
     const std::int64_t chunks = (prompt + serving_.pipeline_chunk - 1) / serving_.pipeline_chunk;

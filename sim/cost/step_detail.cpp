@@ -67,7 +67,7 @@ OperationTimeline predicted_operations(const Plan& plan, const PricedPlan& price
   for (std::size_t a = 0; a < plan.programs[program].actions.size(); ++a) {
     const std::vector<PricedOperation>& operations = priced.block(program, a).operations;
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      // What makes an action longer than its operations, the host or a collective beside it, shows as gaps.
+      // The host or a collective may make an action longer than its operations. This shows as gaps.
       const Seconds start = std::min(executed.start[a] + operations[i].start, executed.end[a]);
       times.push_back({a, i, start, std::min(start + operations[i].price.seconds, executed.end[a])});
     }
@@ -79,7 +79,7 @@ OperationTimeline predicted_operations(const Plan& plan, const PricedPlan& price
 
 OperationTimeline operations_of(const Plan& plan, std::size_t program, std::span<const RanOperation> times) {
   OperationTimeline timeline;
-  std::map<std::pair<std::size_t, Phase>, std::int32_t> first_name;  // of a block in a phase
+  std::map<std::pair<std::size_t, Phase>, std::int32_t> first_name;  // by block and phase
   for (const RanOperation& time : times) {
     const Action& a = plan.programs[program].actions[time.action];
     const Block& block = plan.block(a.block);
@@ -121,7 +121,7 @@ std::vector<TimelineSlot> timeline_of(const Plan& plan, std::size_t program,
     if (continues) {
       slots.back().end = slot.end;
       slots.back().recompute += slot.recompute;
-      slots.back().inputs = slots.back().inputs || slot.inputs;  // head and embedding are of either
+      slots.back().inputs = slots.back().inputs || slot.inputs;  // head and embedding are of either kind
     } else {
       slots.push_back(slot);
     }

@@ -7,12 +7,12 @@
 namespace sim {
 namespace {
 
-// The standard normal distribution's, for p from 0.5 up to 1: Newton's method on the share above.
+// The standard normal quantile for p from 0.5 up to 1, by Newton's method on the share above it.
 double normal_quantile(double p) {
   const double above = 1 - p;
   double x = 0;
-  // From the left of the root the steps on this convex function never overshoot, so that they stop by
-  // themselves when rounding leaves no step to the right.
+  // From the left of the root the steps on this convex function never overshoot. So they stop by themselves
+  // when rounding leaves no step to the right.
   while (true) {
     const double excess = std::erfc(x / std::numbers::sqrt2) / 2 - above;
     const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);

@@ -20,7 +20,7 @@ void add_flops(const Plan& plan, const Operation& op, const Variables& v, Work& 
 
 // ---- Memory.
 
-// What of an operand is touched.
+// The part of an operand that is touched.
 Bytes touched(const Operation& op, const Variables& v, const OperandInfo& o, const Buffer& buffer) {
   const bool part = o.touched && (o.touched_beside == Role::none || has(op, o.touched_beside));
   if (!part) return buffer.bytes(v);
@@ -34,11 +34,11 @@ Passes passes(const Operation& op, const OperandInfo& o, Access access) {
 
 void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work& work) {
   const Operands& rows = info(op.kind).operands;
-  std::bitset<1024> met;  // by buffer and layer: what is not marked is a new one
+  std::bitset<1024> met;  // by buffer and layer: an unmarked one is new
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     const Operand& o = op.operands[i];
     if (o.buffer == kNoBuffer) continue;
-    // A result in the place of an operand is read and written once.
+    // A result that overwrites an operand is read and written once.
     const auto same = [&](const Operand& other) {
       return other.buffer == o.buffer && other.layer_offset == o.layer_offset;
     };

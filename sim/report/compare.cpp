@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kComparisonSchemaVersion = 1;
 
-// One row an operation and phase: of several ranks the slowest, for which the others wait.
+// One row for each operation and phase. With several ranks it is the slowest's, for which the others wait.
 std::map<std::pair<Phase, std::string>, Row> by_operation(const Report& report) {
   std::map<std::pair<Phase, std::string>, Row> rows;
   for (const Row& row : report.rows) {
@@ -29,7 +29,7 @@ std::map<std::pair<Phase, std::string>, Row> by_operation(const Report& report) 
 
 using Key = std::pair<Phase, std::string>;
 
-// Operations whose work another's kernel did, by either report: what is to be added to which.
+// Operations whose work another kernel did in either report: the key of each, and the row to add it to.
 std::map<Key, Row> fused_rows(const std::map<Key, Row>& a, const std::map<Key, Row>& b) {
   std::map<Key, Row> fused;
   for (const auto* const rows : {&a, &b})
@@ -61,13 +61,13 @@ Seconds longest(const ComparedRow& row) {
   return std::max(a, b);
 }
 
-// "predicted" and "measured"; of two predictions "a" and "b".
+// The labels are "predicted" and "measured", or "a" and "b" for two predictions.
 std::pair<std::string, std::string> labels(const Comparison& c) {
   if (c.a.source.kind == c.b.source.kind) return {"a", "b"};
   return {std::string(name(c.a.source.kind)), std::string(name(c.b.source.kind))};
 }
 
-// The whole, quantity by quantity: what stands under the rows.
+// A quantity of the whole report. These lines stand under the rows.
 struct Total {
   std::string name;
   double a = 0, b = 0;
@@ -107,8 +107,8 @@ std::string joined_text(const Comparison& c) {
          std::to_string(c.only_b) + " only " + b;
 }
 
-// The unit in which the longest row reads as a number of up to four digits before the point; decimals down to
-// a hundredth of a microsecond, a microsecond or a millisecond.
+// The unit in which the longest row has up to four digits before the point. Decimals go down to a hundredth
+// of a microsecond, a microsecond or a millisecond.
 struct Unit {
   std::string_view name;
   double seconds;
@@ -123,7 +123,7 @@ Unit table_unit(const Comparison& c) {
 
 using Cells = std::vector<std::string>;
 
-// Header, a line an operation and the totals, as cells.
+// The header, one line for each operation, and the totals, as cells.
 struct Table {
   Cells header;
   std::vector<Cells> rows, totals;

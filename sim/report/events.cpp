@@ -98,7 +98,7 @@ void fields_of_event(auto& v, auto& e) {
 }
 void fields_of_event(auto& v, Like<StepResult> auto& step) {
   fields(v, step);
-  // For whoever reads the stream without this code; it follows from two of the fields before it.
+  // This is for readers of the stream without this code; it follows from two of the fields before it.
   double tokens_per_s = static_cast<double>(step.tokens) / step.duration.value;
   v("tokens_per_s", tokens_per_s);
 }
@@ -108,7 +108,7 @@ struct Overloaded : Cases... {
   using Cases::operator()...;
 };
 
-// What the field "event" says, in the order of the kinds.
+// The values of the field "event", in the order of the kinds.
 // clang-format off
 constexpr std::array<std::string_view, std::variant_size_v<Event>> kEventKinds{
     "begin", "progress", "step", "token", "row", "memory", "memory_point", "checkpoint", "device_sample",
@@ -137,7 +137,7 @@ Event event_from(JsonObject& object) {
   object.fail("event", "must be one of " + all + ", but is \"" + excerpt(said) + "\"");
 }
 
-// Puts `part` in the place of the one that is the same thing, or at the end.
+// Replaces the part that is the same thing as `part`, or adds `part` at the end.
 template <class Part, class Same>
 void put(std::vector<Part>& parts, const Part& part, Same same) {
   const auto found = std::ranges::find_if(parts, same);
@@ -195,7 +195,7 @@ void apply(Report& report, const Event& event) {
                           if (e.slowdown) report.source.slowdown = *e.slowdown;
                         },
                         [&](const ErrorEvent& e) { report.message = e.message; },
-                        [](const auto&) {}},  // what a report does not keep
+                        [](const auto&) {}},  // a report does not keep these
              event);
 }
 

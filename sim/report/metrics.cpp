@@ -16,7 +16,7 @@ double ratio_or_zero(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
-// Dense peak of the workload's type on one device; 0 where the hardware does not say.
+// The dense peak of one device for the workload's type; 0 where the hardware does not say.
 double peak_rate(const Scenario& s) {
   return s.hardware.has_peak_for(s.workload.dtype) ? s.hardware.peak_for(s.workload.dtype).value : 0;
 }
@@ -27,7 +27,7 @@ std::int64_t ranks_in(const Report& report) {
   return static_cast<std::int64_t>(ranks.size());
 }
 
-// Parameters that a token is multiplied with: neither norms, biases nor embeddings; the head, tied or not.
+// Parameters that a token is multiplied with: no norms, biases or embeddings, but the head, tied or not.
 double product_parameters(const Model& m) {
   const auto mlp = [&](std::int64_t width) { return m.hidden_size * (m.up_size(width) + width); };
   const std::int64_t sparse = m.expert_layers(), h = m.hidden_size;
@@ -49,7 +49,7 @@ double product_parameters(const Model& m) {
   return static_cast<double>(products);
 }
 
-// Pairs of a query and a key that a token of a sequence of `s` sees in the mean, summed over layers.
+// The mean number of query-key pairs for a token in a sequence of `s` tokens, summed over layers.
 double pairs_a_token(const Model& m, std::int64_t s) {
   const Variables sequence{1, s, s};
   const std::int64_t windows = m.window_layers(), chunks = m.chunk_layers();
@@ -64,9 +64,9 @@ double pairs_a_token(const Model& m, std::int64_t s) {
 
 Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c) {
   const ParameterCount count = count_parameters(model);
-  const double all = static_cast<double>(count.active);  // of experts those that a token passes
+  const double all = static_cast<double>(count.active);  // counts only the experts that a token passes
   const double n = product_parameters(model);
-  // Scores and values take 4 x the heads' width for each pair forward, 12 with the backward pass.
+  // For each pair, scores and values take 4 x the heads' width forward, and 12 x with the backward pass.
   const double heads = static_cast<double>(model.query_size() + model.value_size()) / 2;
   const double full = 12 * heads * static_cast<double>(model.attention_layers() * seq_len);
   switch (c) {
@@ -86,7 +86,7 @@ Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention 
 
 Seconds step_time(const Report& report) {
   if (report.step_time.value > 0) return report.step_time;
-  // A run that goes on: what it has shown so far.
+  // A run that is still going on has only these steps so far.
   if (!report.steps.empty()) {
     std::vector<double> durations;
     for (const StepResult& step : report.steps) durations.push_back(step.duration.value);
@@ -130,8 +130,8 @@ double tokens_per_second(const Report& report) {
 
 namespace {
 
-// For a token. Beside frozen weights (LoRA) neither these have gradients nor what enters the lowest layer,
-// which counts forward alone.
+// FLOPs for a token. With LoRA the frozen weights have no gradients, and neither has the input of the lowest
+// layer, so that layer counts forward alone.
 double flops_that_learning_needs(const Scenario& s, FlopsConvention c) {
   const double all = flops_per_token(s.model, s.workload.seq_len, c).value;
   if (!trains_adapters(s.workload)) return all;
@@ -173,7 +173,7 @@ double hfu(const Report& report) {
 double mbu(const Report& report) {
   const std::optional<Seconds> time = tpot(report);
   if (!time) return 0;
-  std::map<std::int32_t, double> traffic;  // of each rank
+  std::map<std::int32_t, double> traffic;  // for each rank
   for (const Row& row : report.rows)
     if (row.phase == Phase::decode) traffic[row.rank] += static_cast<double>(row.memory.value);
   double most = 0;

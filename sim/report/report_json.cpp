@@ -17,7 +17,7 @@ void fields(auto& v, Like<Report> auto& r) {
   v("expert_imbalance", r.expert_imbalance);
   needed<&Report::message, &Report::rows, &Report::memory, &Report::memory_timeline, &Report::steps,
          &Report::tokens>(v, r);
-  v("device_samples", r.device_samples);  // none in older ones
+  v("device_samples", r.device_samples);  // older reports have none
 }
 
 std::string to_json(const Report& report, int indent) {

@@ -11,7 +11,7 @@
 namespace sim {
 namespace {
 
-// For a row that compute waits for. Exchanges are apart: they may run beside compute.
+// The part for a row that compute waits for. Exchanges are handled apart, as they may run beside compute.
 StepPart part_of(const Row& row) {
   if (row.exposed) return StepPart::network;
   if (row.kind == OpKind::receive) return StepPart::bubble;
@@ -32,7 +32,7 @@ StepPart part_of(const Row& row) {
   return StepPart::other;
 }
 
-// What the rows of a rank come to.
+// The totals of a rank's rows.
 struct RankRows {
   StepParts parts;             // without exchanges
   Seconds busy;                // the sum of those parts
@@ -54,8 +54,8 @@ std::map<std::int32_t, RankRows> rows_by_rank(const Report& report) {
   return ranks;
 }
 
-// What is exposed at most of the exchanges whose rows do not say. Stages exchange alike, and those that end
-// early have room for more than they expose: the stage with the least room tells.
+// The largest exposed share of the exchanges whose rows do not say how much is exposed. All stages exchange
+// alike. A stage that ends early has more room than it exposes, so the one with the least room decides.
 double exposed_at_most(const Report& report, const std::map<std::int32_t, RankRows>& ranks) {
   const Seconds step = step_time(report) - report.waiting_for_slowest;
   double least = 1;
@@ -73,7 +73,7 @@ StepParts parts_of_rank(const Report& report, RankRows rows, double most_exposed
   const Seconds step = step_time(report), slowest = report.waiting_for_slowest;
   const Seconds rest = step - slowest - busy;
   if (rest.value <= 0) {
-    // Rows that overlap fill more than the step: each counts in proportion.
+    // Rows that overlap add up to more than the step, so each is scaled in proportion.
     const Seconds unknown = step.value > 0 ? Seconds{} : exchanged;
     at[StepPart::network] += unknown;
     const Seconds all = busy + unknown;
@@ -94,7 +94,7 @@ std::string whole_percent(double fraction) {
   return std::to_string(std::lround(fraction * 100)) + " %";
 }
 
-// Among the rows of a part, those of the family that takes longest.
+// The totals of one family of operations, over the rows of a part.
 struct FamilyTotal {
   std::string_view name;
   double seconds = 0, flops = 0, memory = 0, network = 0;
@@ -153,7 +153,7 @@ std::string bottleneck_sentence(const Report& report) {
   const std::string whole = s.workload.task == Task::train ? "the step" : "the generation";
   const std::string share = whole_percent(shares.front().share) + " of " + whole;
 
-  // What the longest family of operations takes of the part's time it takes of the whole, too.
+  // The longest family keeps its share: what it takes of the part's time, it also takes of the whole.
   const FamilyTotal family = longest_family(report, part);
   double of_rows = 0;
   for (const Row& row : report.rows)

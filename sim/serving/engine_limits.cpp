@@ -25,8 +25,8 @@ BenchmarkLimits benchmark_limits(const Scenario& s, double cache_of_token) {
   const ServingImplementation& serving = *s.implementation.serving;
   const Workload& w = s.workload;
   const double gpus = s.strategy.tensor_parallel * s.strategy.pipeline_parallel;
-  // Its own estimate counts all parameters as quantized, and no activations. Ranks that divide experts alone
-  // have sequences of their own.
+  // The engine's own estimate counts all parameters as quantized, and no activations. Ranks that divide only
+  // experts have sequences of their own.
   const DType stored = w.expert_weights_dtype.value_or(w.weights_dtype.value_or(w.dtype));
   const double parameters =
       d(count_parameters(s.model).total) * d(bits(stored)) / 8 / s.strategy.expert_parallel;
@@ -47,7 +47,7 @@ BenchmarkLimits benchmark_limits(const Scenario& s, double cache_of_token) {
   return limits;
 }
 
-// By buffer, whether an operation other than the lookup of tokens uses it.
+// For each buffer, whether an operation other than the lookup of tokens uses it.
 std::vector<bool> used_beside_lookup(const Plan& plan) {
   std::vector<bool> used(plan.buffers.size());
   for (const Block& block : plan.blocks)
@@ -69,7 +69,7 @@ EngineMemory engine_memory(const Scenario& scenario) {
   const int stages = scenario.strategy.pipeline_parallel;
   one.strategy.pipeline_parallel = 1;
   if (one.strategy.expert_parallel == 1) one.strategy.data_parallel = 1;
-  // A request of the workload's length: caches of layers with a window do not grow beyond it.
+  // A request has the workload's length. Caches of layers with a window do not grow beyond the window.
   const std::int64_t length =
       std::max<std::int64_t>(2, scenario.workload.prompt_length + scenario.workload.max_new_tokens);
   one.workload.batch_size = one.workload.max_new_tokens = 1;

@@ -36,7 +36,7 @@ RequestIndex Scheduler::submit(const ServedRequest& request) {
                                 " tokens is larger than the KV cache, " +
                                 std::to_string(pool_.blocks() * limits_.block_tokens) + " tokens");
   const bool cut = limits_.chunks_prompts || limits_.batching == Batching::static_batch;
-  // After a preemption all that came is read again.
+  // After a preemption the prompt and all tokens generated so far are read again.
   if (!cut && request.prompt + request.output > limits_.max_tokens && request.prompt > limits_.max_tokens)
     throw std::invalid_argument("a prompt of " + std::to_string(request.prompt) +
                                 " tokens is longer than a step, " + std::to_string(limits_.max_tokens));
@@ -61,7 +61,7 @@ void Scheduler::drop_blocks(Sequence& s) {
   s.blocks.clear();
 }
 
-// The one that began last makes room: those before it end sooner.
+// The request that began last makes room, since those before it end sooner.
 void Scheduler::preempt_last() {
   const RequestIndex victim = running_.back();
   running_.pop_back();
@@ -74,12 +74,12 @@ void Scheduler::preempt_last() {
   drop_blocks(s);
 }
 
-// The first that waits begins, if there is room for it.
+// The first request in the queue begins, if there is room for it.
 bool Scheduler::admit(std::int64_t& budget) {
   if (waiting_.empty() || running() >= limits_.max_sequences || budget <= 0) return false;
   const RequestIndex request = waiting_.front();
   Sequence& s = at(request);
-  // What was preempted may be longer than a step: it is read in parts whatever the rule.
+  // A preempted request may be longer than a step, so it is read in parts whatever the rule.
   const bool cut = limits_.chunks_prompts || s.generated > 0;
   if (!cut && s.to_read > budget) return false;
   const std::int64_t kept = limits_.reserves_output ? s.request.prompt + s.request.output : s.to_read + 1;
@@ -139,9 +139,9 @@ const Scheduler::Step& Scheduler::next() {
 }
 
 std::int64_t Scheduler::steps_alike() const {
-  // Somebody who joined with a prompt that is read decodes from the next step on.
+  // A request that joined with a prompt decodes from the next step on, once the prompt is read.
   if (step_.decodes.size() != running_.size()) return 1;
-  // What was freed by a preemption may let somebody join the next step.
+  // The blocks that a preemption freed may let a request join the next step.
   if (!step_.prompts.empty() || step_.preempted) return 1;
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
   for (const RequestIndex r : step_.decodes) steps = std::min(steps, at(r).request.output - at(r).generated);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMostPoints = 4096;  // of the occupancy: more than a wide window has columns
 
-// Every step at first; every second one kept when there are too many.
+// Records every step at first. When there are too many it keeps every second one.
 class OccupancyRecorder {
  public:
   void record(const OccupancyPoint& point) {
@@ -61,7 +61,7 @@ class Run {
       const Arrival& arrival = traffic_.arrivals[next_];
       scheduler_.submit(arrival.request);
       RequestTimes& times = result_.requests[next_];
-      // A client that waits for an earlier answer sends when that is there.
+      // A client that waits for an earlier answer sends its next request when that answer is there.
       times.arrived = concurrency_ > 0 ? now_ : arrival.at;
       times.output = arrival.request.output;
       area_ += (now_ - times.arrived).value;
@@ -96,7 +96,7 @@ class Run {
         const double until = (traffic_.arrivals[next_].at - now_).value / cost.total().value;
         times = std::min(times, 1 + static_cast<std::int64_t>(std::max(0.0, until)));
       }
-      // The cache grows by a token a step: its mean length over them.
+      // The cache grows by a token a step, so these steps share its mean length.
       iteration.decode_context += static_cast<double>(times - 1) / 2;
       if (times > 1) cost = price_(iteration) * static_cast<double>(times);
     }
