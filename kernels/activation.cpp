@@ -222,7 +222,7 @@ KERNELS_MULTIVERSION float geglu_gradient_row(bf16* dgate, bf16* dup, const bf16
   return gated_gradient_row<Gelu>(dgate, dup, dout, gate, up, weight, F);
 }
 
-// A row's weight, and by what its gradient is multiplied to be that of the number it was made of.
+// A row's weight, and the factor that turns its gradient into that of the number it was made from.
 struct Weight {
   float value, slope;
 };

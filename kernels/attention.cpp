@@ -69,7 +69,7 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
   const PackedHeads<const float> packed{qkv, s};
   const PackedHeads<float> gradients{dqkv, s};
   const std::int64_t group = s.H / s.G;
-  // A task owns a key/value head and the query heads that read it: nothing that it adds to is another task's.
+  // A task owns a key/value head and the query heads that read it, so no two tasks add to the same gradient.
   parallel_tasks(s.B * s.G, [&](std::int64_t task) {
     const std::int64_t b = task / s.G, g = task % s.G;
     const Rows dkeys = gradients.keys(b, g), dvalues = gradients.values(b, g);
@@ -91,8 +91,8 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
 
 namespace {
 
-// Raw scores of row i become probabilities over the keys that it sees, zero elsewhere. With a sink they
-// lack its share of 1.
+// Raw scores of row i become probabilities over the keys that it sees, and zero elsewhere. With a sink, they
+// add up to less than 1: the rest is the sink's share.
 KERNELS_MULTIVERSION void causal_softmax(float* scores, const HeadMask& head, float scale, std::int64_t T) {
   for (std::int64_t i = 0; i < T; ++i) {
     float* row = scores + i * T;
@@ -115,8 +115,8 @@ KERNELS_MULTIVERSION void causal_softmax(float* scores, const HeadMask& head, fl
   }
 }
 
-// dprobabilities become gradients of the raw scores (without the scale); the sink's, which takes what
-// probabilities lack of 1, is added to, or null.
+// dprobabilities become gradients of the raw scores (without the scale). The sink has the rest of the row's
+// probability; its gradient is added to, or is null.
 KERNELS_MULTIVERSION void causal_softmax_gradient(float* dprobabilities, const float* probabilities,
                                                   std::int64_t T, double* dsink) {
   for (std::int64_t i = 0; i < T; ++i) {
@@ -205,8 +205,8 @@ namespace {
 // they are cut depends on the number of keys alone, so the result does not depend on the number of threads.
 constexpr std::int64_t kMaxSplits = 32;
 constexpr std::int64_t kMinKeysInSplit = 256;
-// Few enough queries of one key/value head (a group's heads times new tokens) to be read against each key as
-// it streams by.
+// At most so many queries of one key/value head (a group's heads times new tokens) are read against each key
+// as the key streams by.
 constexpr std::int64_t kMaxStreamedQueries = 16;
 
 std::int64_t split_count(std::int64_t keys) {
@@ -224,8 +224,8 @@ struct StreamedQueries {
   float cap = 0;  // of scores
 };
 
-// What they have got so far: out (count, D) unnormalised sums of exp(score - maximum[r]) times values; sum[r]
-// the sums of the exponentials themselves.
+// The sums so far. out (count, D): unnormalised sums of exp(score - maximum[r]) times values; sum[r]: the
+// sums of the exponentials themselves.
 struct StreamedSums {
   float *out, *maximum, *sum;
 };
@@ -236,8 +236,8 @@ KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQu
                                                std::int64_t keys, std::int64_t D) {
   alignas(64) float scores[kMaxStreamedQueries][kKeyTile];
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  // The next tile's follow, where they lie in the cache as they are: asked for row by row, since as many at
-  // once wait for each other.
+  // The next tile's rows follow in memory, unless the cache is copied first. They are asked for row by row,
+  // since as many requests at once would wait for each other.
   const auto ask_for_next = [=](const float* row) {
     constexpr std::int64_t kLine = 64 / sizeof(float);
     for (std::int64_t d = 0; d < D; d += kLine) ask_for(row + kKeyTile * D + d);
@@ -285,7 +285,7 @@ KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQu
   }
 }
 
-// Over the keys begin..end. Sinks are taken in by the first part of the keys alone.
+// Goes over the keys begin..end. Only the first part of the keys takes the sinks in.
 void attend_streamed(StreamedSums to, const StreamedQueries& queries, const CachedTiles& keys,
                      const CachedTiles& values, std::int64_t begin, std::int64_t end, bool is_first,
                      std::int64_t D) {
@@ -303,8 +303,8 @@ void attend_streamed(StreamedSums to, const StreamedQueries& queries, const Cach
   }
 }
 
-// out (D) = the splits' unnormalised rows, brought to their common maximum, over the sum of their sums. Row,
-// maximum and sum of split i lie i strides on.
+// out (D) = the splits' unnormalised rows, brought to their common maximum, divided by the sum of their sums.
+// Row, maximum and sum of split i lie i strides on.
 KERNELS_MULTIVERSION void combine_splits(float* out, const float* rows, const float* maxima,
                                          const float* sums, std::int64_t splits, std::int64_t stride,
                                          std::int64_t D) {
@@ -376,7 +376,7 @@ void attention_cached_streamed(float* out, const float* qkv, const KvCache& cach
 
 void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
                       AttentionShape s) {
-  // A prompt longer than the cache has left its own first keys there no more.
+  // A prompt longer than the cache no longer has its own first keys there.
   if (s.T > 1 && s.T > cache.tokens()) {
     attention_flash_forward(out, nullptr, qkv, s);
     return;

@@ -28,7 +28,7 @@ PackedFactor<T> along_columns(HeadRows<const T> rows) {
   return {rows.data, rows.stride, true};
 }
 
-// Those that products of T are formed by; null where none of them packs its factors.
+// The kernels that products of T use; null where none of them packs its factors.
 template <class T>
 const auto* product_kernels() {
   if constexpr (std::is_same_v<T, bf16>)
@@ -37,8 +37,8 @@ const auto* product_kernels() {
     return fp32_kernels();
 }
 
-// Where the diagonal goes through a tile of scores: query j sees its keys up to j - ahead. What nobody sees
-// is zero, and is not multiplied.
+// Where the diagonal goes through a tile of scores: query j sees its keys up to j - ahead. Scores that no
+// query sees are zero, and are not multiplied.
 struct Diagonal {
   std::int64_t ahead;
 
@@ -68,11 +68,11 @@ class TileProducts {
   std::int64_t width() const { return width_; }  // of a head, in whole tiles
   std::int64_t pairs_of_head() const { return pairs_of(kernels_, D_); }
   static std::int64_t pairs_of_side() { return kSide / 2; }
-  // What a packed factor takes at most: 64 rows or columns of which a head is summed, or the reverse.
+  // The most words of a packed factor: 64 rows or columns with sums over a head, or the reverse.
   std::int64_t packed() const { return kernels_.words * kSide * std::max(pairs_of_head(), width_ / 2); }
   std::int64_t packed_tile() const { return kernels_.words * kSide * pairs_of_side(); }
 
-  // Summed over a head.
+  // Packs a factor of products that are sums over a head.
   void pack_first(PackedWord* to, HeadRows<const T> rows, std::int64_t count) const {
     pack_panels<T>(kernels_, kernels_.first, kernels_.rows, to, along_rows(rows), 0, count, 0, D_,
                    pairs_of_head());
@@ -81,18 +81,18 @@ class TileProducts {
     pack_panels<T>(kernels_, kernels_.second, kernels_.columns, to, along_rows(rows), 0, count, 0, D_,
                    pairs_of_head());
   }
-  // Summed over `count` rows, of which the head's columns are those of the result.
+  // Packs a factor of sums over `count` rows; the head's columns are the columns of the result.
   void pack_columns(PackedWord* to, HeadRows<const T> rows, std::int64_t count) const {
     pack_panels<T>(kernels_, kernels_.second, kernels_.columns, to, along_columns(rows), 0, D_, 0, count,
                    pairs_of_side());
   }
-  // A tile (keys, queries), whose queries are the rows of the result.
+  // Packs a tile (keys, queries), whose queries are the rows of the result.
   void pack_queries(PackedWord* to, const T* tile, std::int64_t keys, std::int64_t queries) const {
     pack_panels<T>(kernels_, kernels_.first, kernels_.rows, to, {tile, kSide, true}, 0, queries, 0, keys,
                    pairs_of_side());
   }
 
-  // A tile (rows, 64) of fp32 as one of T: itself, or rounded to `rounded`.
+  // A tile (rows, 64) of fp32 as a tile of T: the tile itself, or rounded into `rounded`.
   const T* as_factor([[maybe_unused]] T* rounded, const float* tile,
                      [[maybe_unused]] std::int64_t rows) const {
     if constexpr (std::is_same_v<T, float>) {
@@ -103,7 +103,7 @@ class TileProducts {
     }
   }
 
-  // scores, rows 64 apart, = a of pack_first() times b of pack_second(); zero where nobody sees them.
+  // scores, rows 64 apart, = a of pack_first() times b of pack_second(); zero where no query sees them.
   void scores(float* to, const PackedWord* a, const PackedWord* b, std::int64_t keys, std::int64_t queries,
               Diagonal diagonal) const {
     const std::int64_t pairs = pairs_of_head();
@@ -130,7 +130,7 @@ class TileProducts {
     }
   }
   // to (keys, width()) += a tile (keys, queries) times b of pack_columns(): summed over queries. `packed`
-  // holds the tile where its rows cannot be multiplied where they lie.
+  // takes the tile where its rows cannot be multiplied in place.
   void of_keys(float* to, const T* tile, PackedWord* packed, const PackedWord* b, std::int64_t keys,
                std::int64_t queries, Diagonal diagonal) const {
     const bool in_place = kernels_.tile_of_rows && queries == kSide;  // beyond fewer lies any number
@@ -153,7 +153,7 @@ class TileProducts {
   }
 
  private:
-  // Pairs that `count` elements fill: those of one tile at least, and of a side at most.
+  // How many pairs `count` elements fill: at least those of one tile, and at most those of a side.
   std::int64_t whole_pairs(std::int64_t count) const {
     return std::clamp(whole(count / 2, kernels_.whole_pairs), kernels_.whole_pairs, pairs_of_side());
   }
@@ -167,7 +167,7 @@ class TileProducts {
   std::int64_t D_, width_;
 };
 
-// A thread's memory: parts are taken one after the other.
+// A thread's memory, from which parts are taken one after the other.
 template <class T>
 class Parts {
  public:
@@ -195,7 +195,7 @@ KERNELS_MULTIVERSION void scale_rows(float* rows, std::int64_t count, float fact
   multiply(rows, factor, count);
 }
 
-// Rows of a head from sums in fp32.
+// Writes rows of a head from sums in fp32.
 void write_rows(HeadRows<bf16> to, ConstRows sums, std::int64_t count, std::int64_t D) {
   for (std::int64_t i = 0; i < count; ++i) narrow(to.row(i), sums.row(i), D);
 }
@@ -216,7 +216,7 @@ void dots_of_rows(float* delta, ConstRows dout, ConstRows out, std::int64_t rows
   row_dots(delta, dout, out, rows, D);
 }
 
-// A range of keys that holds all that a tile of `rows` queries from `position` on sees.
+// A range of keys that includes all that a tile of `rows` queries from `position` on sees.
 struct KeyRange {
   std::int64_t begin, end;
 };
@@ -224,10 +224,10 @@ KeyRange seen(const AttentionMask& mask, std::int64_t position, std::int64_t row
   return {std::max<std::int64_t>(0, mask.first_key(position)) / kSide * kSide, position + rows};
 }
 
-// So many tiles of queries of a head read a tile of keys and values once it is packed.
+// So many tiles of queries of a head share a packed tile of keys and values.
 constexpr std::int64_t kMostTilesTogether = 4;
 
-// Fewer where tasks would be too few for the threads. No result depends on it.
+// Fewer where there would be too few tasks for the threads. No result depends on this number.
 std::int64_t tiles_together(AttentionShape s) {
   std::int64_t tiles = kMostTilesTogether;
   const auto tasks = [&] { return s.B * s.H * (whole(s.T, tiles * kSide) / (tiles * kSide)); };
@@ -235,7 +235,7 @@ std::int64_t tiles_together(AttentionShape s) {
   return tiles;
 }
 
-// A tile of queries, and what it has got from the keys so far.
+// A tile of queries, and what it has summed up from the keys so far.
 struct OpenTile {
   std::int64_t position, rows;
   KeyRange keys;

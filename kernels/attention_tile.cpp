@@ -24,7 +24,7 @@ KERNELS_MULTIVERSION void pack_transposed(float* transposed, ConstRows rows, flo
 }
 
 void begin_softmax(OnlineSoftmax& state, const HeadMask& mask) {
-  // Not -inf: a query may see no key of its tile's first ones, and -inf less -inf is no number.
+  // Not -inf: a query may see none of its tile's first keys, and -inf minus -inf is no number.
   std::fill_n(state.maximum, kQueryTile, mask.sink ? *mask.sink : std::numeric_limits<float>::lowest());
   std::fill_n(state.sum, kQueryTile, mask.sink ? 1.0f : 0.0f);
 }

@@ -18,8 +18,8 @@
 namespace kernels::cpu {
 namespace {
 
-// Floats that are worked on at a time: few enough that the fp32 kernels stay on the calling thread, which is
-// one of those that share the rows already.
+// How many floats are worked on at a time: few enough that the fp32 kernels stay on the calling thread, which
+// is already one of the threads that share the rows.
 constexpr std::int64_t kBlock = 2048;
 
 // The calling thread's scratch number `slot`.
@@ -89,7 +89,7 @@ void embedding_backward(bf16* dweight, bf16* dposition_weight, const bf16* dout,
     }
     join(to, sums, s.C);
   };
-  // Rows by token, those of one token in their order.
+  // Rows sorted by token; rows of the same token keep their order.
   static thread_local std::vector<std::int64_t> order, firsts;
   order.clear();
   for (std::int64_t r = 0; r < R; ++r)
@@ -204,7 +204,7 @@ void activation_backward(ActivationBackward kernel, bf16* dinp, const bf16* dout
 
 namespace {
 
-// The gains of queries and keys in fp32, in a slot of the caller's; null where there are none.
+// The gains of queries and keys in fp32, in memory that the caller keeps; null where there are none.
 const float* widened_gains(std::vector<float>& storage, const bf16* weight, QkNormShape s) {
   if (!weight) return nullptr;
   storage.resize(static_cast<std::size_t>(s.all_heads ? (s.H + s.G) * s.D : 2 * s.D));
@@ -277,7 +277,7 @@ void add(bf16* out, const bf16* a, const bf16* b, std::int64_t R, std::int64_t C
 
 namespace {
 
-// rotate(rows in fp32, the table's row of the first of them, how many) over blocks of a sequence's rows.
+// Calls rotate(rows in fp32, the table's row for the first of them, count) on blocks of a sequence's rows.
 template <class Rotate>
 void rope_blocks(bf16* qkv, const float* table, const std::int32_t* positions, RopeShape s,
                  const Rotate& rotate) {
@@ -310,8 +310,8 @@ void rope_backward(bf16* dqkv, const float* table, RopeShape s) {
 
 namespace {
 
-// `count` heads of D of each of T rows, beginning at head `first` of `width` floats a row: between packed
-// rows and a tensor (T, heads_here, D) of which they are heads `at` and following.
+// Copies `count` heads of D for each of T rows, between packed rows of `width` floats, from head `first` on,
+// and a tensor (T, heads_here, D), from head `at` on.
 struct HeadCopy {
   std::int64_t T, D, width, heads_here;
 

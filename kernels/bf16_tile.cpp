@@ -103,8 +103,8 @@ KERNELS_MULTIVERSION void tile(float* c, std::int64_t c_stride, const PackedWord
   multiply(c, c_stride, a_at, b_at, pairs, add, kVectorRows, kVectorColumns);
 }
 
-// AMX's panels go on in steps of 16 pairs, in each of them part after part: one of the first factor (rows,
-// 16), of which a tile reads 16 rows, one of the second (16, columns).
+// AMX's panels go in steps of 16 pairs, each part after part: a part of the first factor is (rows, 16), of
+// which a tile reads 16 rows; a part of the second is (16, columns).
 template <class T>
 std::int64_t place_of_step(std::int64_t p, int part) {
   static_assert(kAmxRows == kAmxColumns);
@@ -119,7 +119,7 @@ std::int64_t place_of_second(std::int64_t j, std::int64_t p, int part) {
   return place_of_step<T>(p, part) + p % kAmxSide * kAmxColumns + j;
 }
 
-// The panel's rows or columns lie `apart`, their elements `step`.
+// The panel's rows or columns lie `apart` from each other, and their elements lie `step` apart.
 template <class T, auto place>
 void amx_panel(PackedWord* to, const T* from, std::int64_t apart, std::int64_t step, std::int64_t count,
                std::int64_t length, std::int64_t pairs) {

@@ -115,7 +115,7 @@ KERNELS_BF16 void turn(PackedWord* to, Bf16Source from, std::int64_t count, std:
   turn_words<width>(to, RowsOfPairs{from, length}, count, pairs);
 }
 
-// Pairs of elements k and k + 1 of 16 columns.
+// The pairs of elements k and k + 1 of 16 columns.
 KERNELS_BF16 inline __m512i pairs_of_columns(Bf16Source from, std::int64_t k, std::int64_t length,
                                              __mmask16 there) {
   const bf16* const row = from.data + k * from.stride;
@@ -144,9 +144,9 @@ KERNELS_BF16 void interleave(PackedWord* to, Bf16Source from, std::int64_t count
   }
 }
 
-// AMX's panels: emulated_amx_bf16_kernels().
+// The panels of AMX: see emulated_amx_bf16_kernels().
 constexpr std::int64_t kSide = kAmxSide, kTilePairs = kSide * kAmxRows;
-static_assert(kAmxRows == kAmxColumns);  // steps of both factors' panels are equally large
+static_assert(kAmxRows == kAmxColumns);  // a step is equally large in both factors' panels
 
 KERNELS_BF16 void amx_from_rows(PackedWord* to, Bf16Source from, std::int64_t count, std::int64_t length,
                                 std::int64_t pairs) {
@@ -173,8 +173,8 @@ KERNELS_BF16 void amx_from_columns(PackedWord* to, Bf16Source from, std::int64_t
     }
 }
 
-// 16 fp32 numbers that are split: take() has the next part in the upper half of each lane, and leaves the
-// rest.
+// Splits 16 fp32 numbers: take() returns the next part in the upper half of each lane, and keeps the rest for
+// the next call.
 class Split {
  public:
   KERNELS_BF16 explicit Split(__m512i numbers) : rest_(_mm512_castsi512_ps(numbers)) {}
@@ -189,14 +189,14 @@ class Split {
   __m512 rest_;
 };
 
-// Each part of pairs, whose first and second elements are in two registers, `apart` in memory.
+// Stores the parts of pairs `apart` in memory; the pairs' first and second elements are in two registers.
 KERNELS_BF16 inline void store_pairs(PackedWord* to, std::int64_t apart, __m512i first, __m512i second) {
   Split firsts(first), seconds(second);
 #pragma GCC unroll 3
   for (int part = 0; part < kParts<float>; ++part, to += apart)
     _mm512_storeu_si512(to, _mm512_or_si512(_mm512_srli_epi32(firsts.take(), 16), seconds.take()));
 }
-// The same of 32 elements in a row, which are pairs of neighbours.
+// The same for 32 elements in a row, whose pairs are neighbours.
 KERNELS_BF16 inline void store_neighbours(PackedWord* to, std::int64_t apart, __m512i low, __m512i high) {
   alignas(64) static constexpr std::int16_t kUpperHalves[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
                                                                 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
@@ -208,7 +208,7 @@ KERNELS_BF16 inline void store_neighbours(PackedWord* to, std::int64_t apart, __
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(lows.take(), upper_halves, highs.take()));
 }
 
-// A step of a panel: 16 pairs, part after part.
+// A step of a panel: 16 pairs, one part after the other.
 constexpr std::int64_t kSplitStep = kParts<float> * kTilePairs;
 
 KERNELS_BF16 void split_from_rows(PackedWord* to, Source<float> from, std::int64_t count, std::int64_t length,
@@ -269,13 +269,13 @@ KERNELS_BF16 void split_interleaved(PackedWord* to, Source<float> from, std::int
     }
 }
 
-// Called by Bf16Kernels' pointers alone: GCC takes its intrinsics of AMX to touch no memory, and would move
-// loads and stores of a caller that it saw them in.
+// Only Bf16Kernels' pointers call these: GCC assumes that its AMX intrinsics touch no memory. If it saw them
+// inside a caller, it would move that caller's loads and stores.
 #define KERNELS_AMX __attribute__((target("amx-tile,amx-bf16")))
 #define KERNELS_AMX_INLINE KERNELS_AMX __attribute__((always_inline)) inline
 
-// Two by two tiles of 16 rows of 64 bytes for sums, two for either factor. Static: GCC takes the instruction
-// to read its first bytes alone, and would not write the others.
+// Two by two tiles of 16 rows of 64 bytes for sums, two tiles for either factor. Static: GCC assumes that the
+// instruction reads only the first bytes, and would not write the others.
 struct alignas(64) AmxConfig {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -287,12 +287,12 @@ KERNELS_AMX void begin_amx() {
   _tile_loadconfig(&kAmxConfig);
 }
 
-// Their contents would be saved at each change of threads.
+// Releases the tiles: else each change of threads would save their contents.
 KERNELS_AMX void end_amx() {
   _tile_release();
 }
 
-// Asks the first cache for a quarter of what a tile's next products take of a panel.
+// Asks the first cache for a quarter of what the next products of a tile take from a panel.
 KERNELS_INLINE void ask_for_quarter(const PackedWord* step, int quarter) {
   for (int line = 0; line < 8; ++line) ask_first_cache_for(step + (8 * quarter + line) * kSide);
 }
@@ -322,9 +322,9 @@ KERNELS_AMX_INLINE void store_sums(float* c, std::int64_t c_stride) {
 }
 
 // Registers 4 and 5 hold the first factor's upper and lower 16 rows, 6 and 7 the second's left and right
-// columns. Each is loaded again as soon as its last product is under way, and panels are asked for a step
-// ahead: they come from the second cache. Where another program uses the other half of a core, tiles wait for
-// all that they load, and this takes half of the time.
+// columns. Each is loaded again as soon as its last product is under way. Panels are asked for a step ahead,
+// as they come from the second cache: where another program uses the other half of a core, tiles wait for
+// everything they load, and this halves the time.
 constexpr auto kFirstBytes = kSide * 4, kSecondBytes = kAmxColumns * 4;
 KERNELS_AMX_INLINE void load_upper(const PackedWord* a) {
   _tile_loadd(4, a, kFirstBytes);
@@ -357,8 +357,8 @@ KERNELS_AMX_INLINE void multiply_lower_right() {
   _tile_dpbf16ps(3, 5, 7);
 }
 
-// The four products of what the registers hold, then other rows or columns in their place; `coming`, what is
-// multiplied a step later, is asked for meanwhile.
+// Four products of what the registers hold; then other rows or columns take their place. Meanwhile `coming`,
+// which is multiplied a step later, is asked for.
 KERNELS_AMX_INLINE void multiply_and_load_rows(const PackedWord* a, const PackedWord* coming) {
   multiply_upper_left();
   ask_for_quarter(coming, 0);
@@ -424,8 +424,8 @@ KERNELS_BF16 void add_tile(float* c, std::int64_t c_stride, const float* sums) {
       _mm512_storeu_ps(c + j, _mm512_add_ps(_mm512_loadu_ps(c + j), _mm512_load_ps(sums + j)));
 }
 
-// Parts are named high, middle and low. Middle times low and low times low would be less than fp32's
-// rounding.
+// Parts are named high, middle and low. Middle times low and low times low would be less than the rounding of
+// fp32.
 KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const PackedWord* a, const PackedWord* b,
                                 std::int64_t pairs, bool add) {
   constexpr std::int64_t kMiddle = kTilePairs, kLow = 2 * kTilePairs;
@@ -445,7 +445,7 @@ KERNELS_AMX void amx_split_tile(float* c, std::int64_t c_stride, const PackedWor
   }
   multiply_last();  // high times high
   if (!add) return store_sums(c, c_stride);
-  // Each panel's sums on their own: six roundings an element would add up over long ones.
+  // Each panel has its own sums: six roundings of each element would add up over long sums.
   alignas(64) float sums[kAmxRows * kAmxColumns];
   store_sums(sums, kAmxColumns);
   add_tile(c, c_stride, sums);
@@ -456,7 +456,7 @@ bool has_avx512_bf16() {
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
 }
 
-// A process has to ask Linux for the tiles' registers (arch/x86/xstate in its documentation).
+// A process has to ask Linux for the tile registers (arch/x86/xstate in Linux's documentation).
 bool may_use_amx() {
 #ifdef __linux__
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA

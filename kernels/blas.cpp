@@ -20,9 +20,9 @@ void find(void* library, const char* name, Function& function) {
     throw std::runtime_error("the library of matrix products (OpenBLAS) has no " + std::string(name));
 }
 
-// OpenBLAS takes a buffer for each of its threads when it is loaded and one for each thread that calls it, of
-// 128 MiB (BUFFER_SIZE of its common_x86_64.h), mostly addresses alone; without room it tries for ever
-// (blas_memory_alloc in its driver/others/memory.c). Throws std::bad_alloc instead.
+// OpenBLAS takes a buffer for each of its threads when it is loaded, and one for each thread that calls it. A
+// buffer is 128 MiB (BUFFER_SIZE of its common_x86_64.h), mostly only addresses; without room OpenBLAS tries
+// for ever (blas_memory_alloc in its driver/others/memory.c). Throws std::bad_alloc instead.
 void require_room() {
   constexpr std::size_t kBuffer = std::size_t{129} << 20, kLibrary = std::size_t{64} << 20;
   const auto threads = static_cast<std::size_t>(std::min(omp_get_max_threads(), omp_get_num_procs()));
@@ -33,8 +33,8 @@ void require_room() {
   munmap(room, bytes);
 }
 
-// Has OpenBLAS take the buffers of calling threads while there is the room that was required: what else takes
-// memory before their first product could leave them none.
+// Makes OpenBLAS take the buffers of calling threads while there is still the room checked above: what else
+// takes memory before their first product could leave them none.
 void take_buffers(const Blas& blas) {
 #pragma omp parallel
   {

@@ -9,12 +9,12 @@
 namespace kernels::cpu {
 namespace {
 
-// Channels that a task carries through all tokens: their taps, rows and partial sums stay in the first cache,
-// and each weight gradient belongs to one task, which makes its sum independent of the number of threads.
+// How many channels a task carries through all tokens. Their taps, rows and partial sums stay in the first
+// cache. Each weight gradient belongs to one task, so its sum does not depend on the number of threads.
 constexpr std::int64_t kChannels = 64;
 constexpr std::int64_t kMostTaps = 8;
 
-// A block of channels [first, first + count) with its taps turned: one row of channels a tap.
+// A block of channels [first, first + count), with its taps transposed: one row of channels for each tap.
 struct Channels {
   std::int64_t first, count, K;
   float taps[kMostTaps][kChannels];
@@ -50,8 +50,8 @@ KERNELS_INLINE void convolve(float* pre, const Channels& c, const Taps& taps) {
   }
 }
 
-// Inputs of sequence b's token t: from inp, and before its first token from the history, which is null where
-// that is zero.
+// Inputs of sequence b's token t: from inp, and before the sequence's first token from the history, which is
+// null where it is zero.
 KERNELS_INLINE Taps taps_at(const float* inp, std::int64_t stride, const float* history, std::int64_t b,
                             std::int64_t t, std::int64_t first, CausalConvShape s) {
   Taps taps{};
@@ -107,8 +107,8 @@ KERNELS_MULTIVERSION void gradient_token(float* dpre, float (*dtaps)[kChannels],
   }
 }
 
-// dinp (count) = sum over the tokens that read this input, of which tap K - 1 - j is that of the token j
-// later.
+// dinp (count) = a sum over the tokens that read this input: the token that lies j later reads it through tap
+// K - 1 - j.
 KERNELS_MULTIVERSION void input_gradient(float* dinp, const Channels& c, const Taps& later) {
 #pragma omp simd
   for (std::int64_t i = 0; i < c.count; ++i) dinp[i] = 0.0f;

@@ -9,8 +9,8 @@
 namespace kernels::cpu {
 namespace {
 
-// Elementary functions in double, free of branches, so that their loop vectorises. Both are within 1e-15 of
-// the exact value: what follows of it in fp32 is what libm's functions give.
+// Elementary functions in double without branches, so that their loops vectorise. Both are within 1e-15 of
+// the exact value: rounded to fp32, results are the same as with libm's functions.
 
 // The logarithm of a normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), and ln m is
 // 2 artanh((m - 1) / (m + 1)) by its series, whose 12th term is below 1e-17.
@@ -37,8 +37,8 @@ KERNELS_INLINE double natural_logarithm(double x) {
 struct SineAndCosine {
   double sine, cosine;
 };
-// Sine and cosine of an angle in turns, from 0 to 2^48: the nearest quarter turn exactly, the rest, at most
-// an eighth of a turn, by their series.
+// Sine and cosine of an angle in turns, from 0 to 2^48: the nearest quarter turn is exact. The rest, at most
+// an eighth of a turn, goes by their series.
 KERNELS_INLINE SineAndCosine of_turns(double turns) {
   constexpr double kRound = 0x1.8p52;  // added, it leaves the nearest integer in the low bits
   const double quarters = 4 * turns, shifted = quarters + kRound;
@@ -60,7 +60,7 @@ KERNELS_INLINE SineAndCosine of_turns(double turns) {
   c = c * z + 1.0 / 24;
   c = c * z - 0.5;
   c = c * z + 1;
-  // After one quarter sine and cosine change places; the signs of two of the four quarters are negative.
+  // An odd number of quarters swaps sine and cosine; each is negative in two of the four quarters.
   const std::uint64_t quarter = std::bit_cast<std::uint64_t>(shifted);
   const double sine = quarter & 1 ? c : s, cosine = quarter & 1 ? s : c;
   const auto with_sign = [](double value, std::uint64_t which) {

@@ -19,7 +19,7 @@ KERNELS_MULTIVERSION void add_rows(float* out, const float* a, const float* b, s
   for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
 
-// out (M, N) = bias + residual, whichever are there, or zeros: what a product is then added to.
+// out (M, N) = bias + residual, whichever of the two exist, or zeros: a product is then added to it.
 void preload(float* out, const float* bias, const float* residual, MatmulShape s) {
   parallel_ranges(s.M, s.N, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m) {
@@ -68,9 +68,9 @@ void forward_of_few(float* out, const float* inp, const float* weight, const flo
   });
 }
 
-// How many of M rows, the last ones, are better computed beside OpenBLAS. It gives each of its threads a part
-// of the rows, and its kernels take eights: two threads of an AMD EPYC took 1.3 to 1.9 times as long for 28,
-// 44, 60 or 76 rows as for 4 more, and one thread no longer.
+// How many of M rows, the last ones, are better left to kernels here. OpenBLAS gives each thread a part of
+// the rows, and its kernels take eights: two threads of an AMD EPYC took 1.3 to 1.9 times as long for 28, 44,
+// 60 or 76 rows as for 4 more, and one thread no longer.
 std::int64_t uneven_rows(std::int64_t M, std::int64_t most) {
   constexpr std::int64_t kRowsOfKernel = 8;
   const int team = threads();
@@ -78,8 +78,8 @@ std::int64_t uneven_rows(std::int64_t M, std::int64_t most) {
   return rest <= most ? rest : 0;
 }
 
-// dinp (M, K) = dout (M, N) * weight (N, K) for few rows: a strip of the weight's columns at a time, of so
-// many rows that it stays in the second cache while all of dinp's rows go by.
+// dinp (M, K) = dout (M, N) * weight (N, K) for few rows: a strip of the weight's columns at a time, with so
+// many rows that it stays in the second cache while all of dinp's rows pass.
 void backward_input_of_few(float* dinp, const float* dout, const float* weight, bool accumulate,
                            MatmulShape s) {
   constexpr std::int64_t kRows = 128;  // of the weight
@@ -113,8 +113,8 @@ void matmul_backward_input(float* dinp, const float* dout, const float* weight, 
     return packed_fp32_product({dinp, s.K, nullptr, accumulate ? dinp : nullptr}, {dout, s.N}, {weight, s.K}, s.M,
                          s.K, s.N);
   constexpr std::int64_t kMostRows = 12;  // more are as fast with a BLAS, though uneven
-  // Rows of a weight that are whole pages apart share a set of the first cache: a strip of them does not
-  // stay.
+  // Rows of a weight that are whole pages apart share a set of the first cache, so a strip of them does not
+  // stay there.
   constexpr std::int64_t kPage = 4096 / sizeof(float);
   const std::int64_t rest = uneven_rows(s.M, kMostRows);
   const std::int64_t first = rest == s.M || s.K % kPage != 0 ? s.M - rest : s.M;

@@ -16,11 +16,11 @@ KERNELS_INLINE float sum_lanes(const float* values) {
     return sum_lanes<lanes / 2>(values) + sum_lanes<lanes / 2>(values + lanes / 2);
 }
 
-// products[m] = inp row m . weight, a row of it. Rows of a weight lie one behind the other: read in this
+// products[m] = inp row m . weight, a row of it. A weight's rows follow each other in memory: read in this
 // order they are one sequence, which the processor fetches ahead from memory. Two cores of an AMD EPYC read
-// rows of 384 to 3,072 numbers at 47 to 63 GB/s so, and four rows side by side at 22 to 45. Two of an Intel
-// Emerald Rapids fetch too little ahead of themselves: asked for besides, the sequence comes 1.2 times as fast
-// for one row, and 1.4 to 1.6 times for 2 to 8.
+// rows of 384 to 3,072 numbers this way at 47 to 63 GB/s, and four rows side by side at 22 to 45. Two cores
+// of an Intel Emerald Rapids fetch too little ahead: if the code asks for data as well, the sequence comes
+// 1.2 times as fast for one row, and 1.4 to 1.6 times for 2 to 8.
 template <int M, int lanes>
 KERNELS_INLINE void dot_row(float (&products)[kMaxStreamedRows], const float* inp, const float* weight,
                             std::int64_t K) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kColumns = QuantisedFormat::kColumns, kTileRows = QuantisedFormat::kTileRows;
 
-// Rows of activations that are coded at a time: the scratch is as large for a prompt as for 64 tokens.
+// Rows of activations coded at a time: a prompt's scratch is no larger than that of 64 tokens.
 constexpr std::int64_t kCodedRows = 64;
 
 IntegerProducts chosen = fastest_integer_products();
@@ -116,7 +116,7 @@ struct RowPlace {
     const std::uint16_t bits = half(value);
     std::memcpy(number(group, which), &bits, sizeof bits);
   }
-  // The byte with column k's code, and by how many bits it is shifted there.
+  // The byte with column k's code, and how many bits the code is shifted in it.
   std::byte& byte(std::int64_t k, int& shift) const {
     const std::int64_t chunk = k / kColumns, within = k % kColumns;
     const bool high = tile.format.bits == 4 && within >= 16;

@@ -69,9 +69,9 @@ KERNELS_VNNI inline __m512i four_codes(const std::int8_t* a) {
   return _mm512_set1_epi32(four);
 }
 
-// The codes of 32 columns of a tile are kBits lines of 64 bytes, each of 4 columns, or of two times 4 in 4
-// bits. They are taken in the order in which they lie, two times 4 columns at a time: what is one sequence is
-// fetched ahead.
+// The codes of 32 columns of a tile are kBits lines of 64 bytes: each line has 4 columns, or in 4 bits two
+// times 4. They are read in the order in which they lie, two times 4 columns at a time, since the processor
+// fetches a single sequence ahead.
 template <int kBits>
 struct Step {
   static constexpr int lines = kBits == 4 ? 1 : 2;
@@ -138,8 +138,8 @@ KERNELS_VNNI void vnni_tile(float* products, CodedRows activations, std::int64_t
   }
 }
 
-// Bytes of 4 columns become two pairs of 16-bit numbers, columns 0 and 2, 1 and 3: their products and sums of
-// two fit 32 bits, which those of bytes in 16 (vpmaddubsw) would not.
+// The bytes of 4 columns become two pairs of 16-bit numbers, columns 0 and 2, and 1 and 3. Their products and
+// sums of two fit in 32 bits; sums of byte products in 16 bits (vpmaddubsw) would overflow.
 KERNELS_AVX2 inline __m256i add_products(__m256i sums, __m256i codes, const std::int8_t* a) {
   std::int32_t four;
   std::memcpy(&four, a, sizeof four);

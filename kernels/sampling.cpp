@@ -13,7 +13,7 @@
 namespace kernels::cpu {
 namespace {
 
-// Uniform in [0, 1), a function of its arguments alone.
+// A number uniform in [0, 1) that depends on nothing but the arguments.
 double uniform(std::uint64_t seed, std::int64_t step, std::int64_t row) {
   const std::uint64_t bits =
       mix(mix(mix(seed) + static_cast<std::uint64_t>(step)) + static_cast<std::uint64_t>(row));
@@ -50,7 +50,7 @@ KERNELS_MULTIVERSION double sum_of(const float* weights, std::int64_t count) {
   return sum;
 }
 
-// The candidates of a row: all tokens, or the top_k most probable. `least`: lighter ones are left out.
+// The candidates of a row: all tokens, or the top_k most probable. Tokens lighter than `least` are left out.
 std::vector<Candidate>& candidates_of(const float* logits, const float* weights, std::int64_t V,
                                       std::int32_t top_k, double least) {
   static thread_local std::vector<Candidate> kept;
@@ -61,7 +61,7 @@ std::vector<Candidate>& candidates_of(const float* logits, const float* weights,
     std::nth_element(kept.begin(), kept.begin() + top_k, kept.end(), more_probable);
     kept.resize(k);
   };
-  // Each cut raises what it takes to be among the first k: most of a vocabulary is only looked at.
+  // Each cut raises the logit needed to be among the first k: most of a vocabulary is only looked at.
   float threshold = -std::numeric_limits<float>::infinity();
   for (std::int64_t v = 0; v < V; ++v) {
     if (!(logits[v] >= threshold) || weights[v] < least) continue;  // nor what is no number
@@ -82,8 +82,8 @@ double total_weight(const Candidates& candidates) {
   return total;
 }
 
-// Keeps the smallest set of most probable candidates that weigh so much together; at least one. Halves what
-// is in question instead of sorting it, and leaves candidates in their order.
+// Keeps the smallest set of most probable candidates that together weigh this much; at least one. It halves
+// the range in question instead of sorting it. The candidates that it keeps stay in their order.
 void keep_weight(std::vector<Candidate>& candidates, double weight) {
   static thread_local std::vector<Candidate> by_probability;
   by_probability = candidates;
@@ -103,7 +103,7 @@ void keep_weight(std::vector<Candidate>& candidates, double weight) {
   std::erase_if(candidates, [last = *begin](const Candidate& c) { return more_probable(last, c); });
 }
 
-// In the order of the tokens' ids, the first at which weights add up to more than `random` of them all.
+// The first token, in the order of ids, at which weights add up to more than `random` times their total.
 std::int32_t draw(std::vector<Candidate>& candidates, double random) {
   const auto by_id = [](const Candidate& a, const Candidate& b) { return a.token < b.token; };
   if (!std::is_sorted(candidates.begin(), candidates.end(), by_id))
@@ -116,11 +116,11 @@ std::int32_t draw(std::vector<Candidate>& candidates, double random) {
   return candidates.back().token;  // rounding left a little over
 }
 
-// The same of all tokens, part by part.
+// The same for all tokens, part by part.
 std::int32_t draw(const float* weights, double total, double random, std::int64_t V) {
   constexpr std::int64_t kPart = 1024;
   double remaining = random * total;
-  std::int64_t last = 0;  // that weighs something
+  std::int64_t last = 0;  // the last token that weighs something
   for (std::int64_t part = 0; part < V; part += kPart) {
     const std::int64_t end = std::min(V, part + kPart);
     const double of_part = sum_of(weights + part, end - part);
@@ -153,8 +153,8 @@ std::int32_t sample_row(const float* logits, const SamplingSettings& settings, d
   const bool cuts = settings.top_k > 0 && settings.top_k < V, all_of_them = settings.top_p >= 1;
   const double total = cuts ? 0 : sum_of(weights, V);
   if (!cuts && all_of_them) return draw(weights, total, random, V);
-  // The n tokens that weigh less than (1 - top_p) / n each hold less than 1 - top_p together, so none of them
-  // is among the first that reach top_p.
+  // At most n tokens weigh less than (1 - top_p) / n each. Together they weigh less than 1 - top_p, so none
+  // of them is among the first that reach top_p.
   const double least = cuts || all_of_them ? 0 : (1.0 - settings.top_p) * total / static_cast<double>(V);
   std::vector<Candidate>& candidates = candidates_of(logits, weights, V, settings.top_k, least);
   if (!all_of_them) keep_weight(candidates, settings.top_p * (cuts ? total_weight(candidates) : total));

@@ -16,8 +16,8 @@ float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
-// What a head's time steps are within a chunk. Decays are differences of running sums that may be large where
-// both terms are nearly equal: so the sums are double.
+// The time steps of a head within a chunk. Decays are differences of running sums. These may be large where
+// the two terms are nearly equal, so the sums are double.
 struct Times {
   std::vector<float> raw, dt;      // before and after softplus
   std::vector<double> sum;         // a[0] + ... + a[i]
@@ -41,7 +41,7 @@ struct Times {
   }
 };
 
-// out (columns, rows) = inp (rows, columns)^T, rows of out lie `rows` apart.
+// out (columns, rows) = inp (rows, columns)^T; the rows of out lie `rows` apart.
 KERNELS_MULTIVERSION void transpose(float* out, const float* inp, std::int64_t stride, std::int64_t rows,
                                     std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r)
@@ -111,7 +111,7 @@ KERNELS_MULTIVERSION void step(float* y, float* state, const float* x, const flo
   }
 }
 
-// Where the parts of a chunk lie. Rows of x, B and C are columns() apart.
+// Where the parts of a chunk lie. Consecutive rows of x, B and C are columns() apart.
 struct Rows {
   const float *xbc, *dout;
   SelectiveScanShape s;
@@ -174,11 +174,11 @@ void carry_state(Tiles& tiles, float* state, const Rows& rows, std::int64_t r, s
   tile_product_transposed({state, s.P}, {scaled, s.N}, rows.x(r, head), true, s.N, s.P, q);
 }
 
-// A group's heads share C B^T; so many of them are one task, so that many threads find work and it is formed
-// seldom.
+// A group's heads share C B^T. A task has so many of them that C B^T is computed seldom, and so few that many
+// threads find work.
 constexpr std::int64_t kHeadsAtOnce = 4;
 
-// y of one chunk and head, whose times are loaded, and its state carried to the chunk's end.
+// Computes y of one chunk and head, whose times are loaded, and carries its state to the chunk's end.
 void forward_chunk(Tiles& tiles, float* y, float* state, bool state_is_zero, const float* cb,
                    const Rows& rows, std::int64_t r, std::int64_t head, float skip, std::int64_t q) {
   const auto& s = rows.s;
@@ -223,9 +223,9 @@ void forward_heads(float* out, float* state, const Rows& rows, ScanTimeSteps dt,
 
 // ---- backward
 
-// For j <= i, with w = cb L: masked = w dt, dcb += dm L dt; and of z = dm w dt the sums over rows and over
-// columns without the diagonal, whose parts cancel; direct[j] += dm w, the time step's own part. The sums are
-// double: what is used of them are differences in which most of each cancels.
+// For j <= i, with w = cb L: masked = w dt and dcb += dm L dt. The sums of z = dm w dt are over rows and over
+// columns without the diagonal, whose parts cancel. direct[j] += dm w is the time step's own part. Sums are
+// double: only differences of them are used, in which most of each cancels.
 KERNELS_MULTIVERSION void mask_gradients(float* masked, float* dcb, double* row_sums, double* column_sums,
                                          float* direct, const float* dm, const float* cb, const double* sum,
                                          const float* dt, std::int64_t q) {
@@ -328,7 +328,7 @@ class GroupBackward {
     finish_times(head, r, q);
   }
 
-  // y = masked x + D x.
+  // The backward pass of y = masked x + D x.
   void through_masked(std::int64_t head, std::int64_t r, std::int64_t q, const float* cb, float* dcb) {
     const Times& t = tiles_.times;
     const std::int64_t P = s().P;
@@ -350,7 +350,7 @@ class GroupBackward {
       head_sum(head, 2) += dot(dy.data + i * dy.stride, x.data + i * x.stride, P);
   }
 
-  // The chunk's part of the state at its end, whose gradient is dstate.
+  // The backward pass of the chunk's part of the state at its end, whose gradient is dstate.
   void through_end_state(std::int64_t chunk, std::int64_t head, std::int64_t r, std::int64_t q, Matrix db) {
     const Times& t = tiles_.times;
     const std::int64_t N = s().N, P = s().P;
@@ -376,7 +376,7 @@ class GroupBackward {
     tile_product(db, {back, P}, {turned, N}, true, q, N, P);
   }
 
-  // y += since_start C state, and the gradient of that state.
+  // The backward pass of y += since_start C state: also the gradient of that state.
   void through_start_state(std::int64_t chunk, std::int64_t head, std::int64_t r, std::int64_t q, Matrix dc) {
     if (chunk == 0) return;
     const Times& t = tiles_.times;
@@ -396,8 +396,8 @@ class GroupBackward {
     tile_product_transposed({dstate, P}, c, {decayed, P}, true, N, P, q);
   }
 
-  // sum[i] = a[0] + ... + a[i], a = dt A: the gradient of a[k] is the sum of those of sum[k] and all after
-  // it.
+  // sum[i] = a[0] + ... + a[i] with a = dt A: the gradient of a[k] is the sum of the gradients of sum[k] and
+  // all later sums.
   void finish_times(std::int64_t head, std::int64_t r, std::int64_t q) {
     const Times& t = tiles_.times;
     const double a = -std::exp(static_cast<double>(dt_.a_log[head]));

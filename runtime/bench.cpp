@@ -29,7 +29,7 @@ constexpr std::pair<BenchKind, std::string_view> kNames[] = {
     {BenchKind::decode, "decode"},
 };
 
-// Products of fewer rows are of decoding, which has no backward pass.
+// Products of fewer rows belong to decoding, which has no backward pass.
 constexpr std::int64_t kFewestTrainingRows = 64;
 
 // A row that is yet to be measured.
@@ -146,7 +146,7 @@ class Bench {
   }
 
   void add_launches(BenchKind kind, bool replayed) {
-    // Work so small that what is left is the cost of starting it.
+    // The work is so small that the time is the cost of starting it.
     SingleOperation single = elementwise(OpKind::gelu, 64, 256);
     single.computing_in(settings_.dtype);
     const std::size_t index = operations_.size();
@@ -165,8 +165,8 @@ class Bench {
   void make_stopwatch() {
     sim::Bytes largest;
     for (const SingleOperation& single : operations_) largest = std::max(largest, operands_size(single));
-    // Operands rotate through twice what the last cache holds, so that they come from memory, as a model's
-    // weights do; large ones through one copy.
+    // Operands rotate through twice the last cache's size, so that they come from memory, as a model's
+    // weights do; large operands have one copy.
     const sim::Bytes rotation{std::max<std::int64_t>(2 * hardware_.last_level_cache.value, 64 << 20)};
     const sim::Bytes memory = std::max(rotation, largest);
     if (memory > device_->available())
@@ -204,7 +204,7 @@ class Bench {
     row.share_of_peak = peak > 0 ? row.rate / peak : 0;
   }
 
-  // A token of a whole model with weights drawn at random: what it takes does not depend on their values.
+  // A token of a whole model with random weights: the time does not depend on their values.
   BenchRow decode() {
     sim::Scenario scenario;
     const ModelSource model = open_model(settings_.decode_model);

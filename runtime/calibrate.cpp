@@ -49,9 +49,9 @@ void add_products_of_experts(std::vector<SingleOperation>& all, std::initializer
     }
 }
 
-// Products, those of experts too, attention of whole prompts and optimizers, of every size. What stands
-// between them in a layer is timed in runs (runtime/sample_runs): it takes most of its time to fetch from
-// other cores' caches what they left there, which it does not find when it is timed alone.
+// Products, also of experts, attention of whole prompts, and optimizers, of every size. What stands between
+// them in a layer is timed in runs (runtime/sample_runs): most of its time goes to fetching what they left in
+// other cores' caches, and it would not find that if it were timed alone.
 std::vector<SingleOperation> operations_in_fp32() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
@@ -60,7 +60,7 @@ std::vector<SingleOperation> operations_in_fp32() {
       {768, 768}, {2304, 768}, {3072, 768}, {768, 3072}, {2048, 2048}, {8192, 256}, {32768, 768}};
   constexpr double kMostFlops = 3e10;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
-    // 27: prompts and texts seldom have a multiple of a register tile's rows.
+    // 27: prompts and texts seldom have a number of rows that a register tile divides.
     for (const std::int64_t M : {1, 4, 8, 27, 64, 256, 1024, 4096}) {
       if (kind != OpKind::matmul && M < 64) continue;  // training has more rows than that
       for (const auto& [N, K] : kWeights)
@@ -82,12 +82,12 @@ std::vector<SingleOperation> operations_in_fp32() {
          {std::int64_t{1} << 10, std::int64_t{1} << 16, std::int64_t{1} << 20, std::int64_t{1} << 24})
       all.push_back(optimizer(kind, count));
   all.push_back(optimizer(OpKind::clip_scale, 0));
-  // The streams that are not among them already.
+  // The streaming product that is not among them yet.
   all.push_back(product(OpKind::matmul, 1, 16384, 256));
   return all;
 }
 
-// What only ranks run that divide sequences or the vocabulary.
+// Operations that run only on ranks that divide sequences or the vocabulary.
 std::vector<SingleOperation> operations_of_ranks() {
   std::vector<SingleOperation> all;
   for (const Heads& h : {Heads{4, 4, 32}, Heads{9, 3, 64}, Heads{12, 12, 64}})
@@ -102,7 +102,7 @@ std::vector<SingleOperation> operations_of_ranks() {
   return all;
 }
 
-// What is another kernel in bf16: products, of the rows that training and decoding have, and attention.
+// Operations with kernels of their own in bf16: products, with training's and decoding's rows, and attention.
 std::vector<SingleOperation> operations_in_bf16() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
@@ -126,7 +126,7 @@ std::vector<SingleOperation> operations_in_bf16() {
   return all;
 }
 
-// In fp16, which kernels of fp32 compute on widened operands, products alone.
+// Products alone in fp16: kernels of fp32 compute them on widened operands.
 std::vector<SingleOperation> operations_in_fp16() {
   std::vector<SingleOperation> all;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
@@ -137,7 +137,7 @@ std::vector<SingleOperation> operations_in_fp16() {
   return all;
 }
 
-// With the weights of generation that are stored in fewer bits.
+// Products whose weights generation stores in fewer bits.
 std::vector<SingleOperation> operations_of_stored_weights() {
   std::vector<SingleOperation> all;
   // (N, K)
@@ -156,20 +156,20 @@ std::vector<SingleOperation> within_limits(std::vector<SingleOperation> operatio
   return operations;
 }
 
-// Half of what the last cache holds stays in it beside what else a step touches; 0: it is not known.
+// Half of the last cache's size: so much stays in it beside all else that a step touches. `held` 0: unknown.
 sim::Bytes cached_rotation(sim::Bytes held) {
   constexpr std::int64_t kLeast = 4 << 20;
   const std::int64_t most = kCachedRotation.value;
   return {held.value > 0 ? std::clamp(held.value / 2, kLeast, most) : most};
 }
 
-// The kinds that only stream, on operands that no cache holds: the fastest tells memory's bandwidth.
+// The kinds that only stream, on operands that no cache holds: the fastest one tells memory's bandwidth.
 std::vector<SingleOperation> streaming_operations(sim::Bytes size) {
   const std::int64_t floats = size.value / static_cast<std::int64_t>(sizeof(float));
   return {elementwise(OpKind::add, floats / 3 / 1024 - 1, 1024), optimizer(OpKind::adamw, floats / 4 - 1024)};
 }
 
-// One whose work is negligible and that still wakes the threads: what is left is the fixed cost of an
+// An operation with negligible work that still wakes the threads: its time is the fixed cost of an
 // operation.
 SingleOperation launch_operation() {
   return elementwise(OpKind::gelu, 64, 256);
@@ -181,8 +181,8 @@ sim::Bytes largest_operands(const std::vector<SingleOperation>& operations) {
   return largest;
 }
 
-// What an operation takes longer behind one of another kind than behind its like: its code and its operands
-// come from further away.
+// How much longer an operation takes after one of another kind than after one like itself: its code and its
+// operands come from further away.
 sim::Seconds change_of_kernels(Stopwatch& stopwatch, const std::vector<SingleOperation>& in_turn) {
   double alone = 0;
   for (const SingleOperation& single : in_turn) alone += stopwatch.time_cached(single).median;
@@ -190,7 +190,7 @@ sim::Seconds change_of_kernels(Stopwatch& stopwatch, const std::vector<SingleOpe
   return {std::max(0.0, (together - alone) / static_cast<double>(in_turn.size()))};
 }
 
-// What plans of 124M to 8B parameters ask of a GPU. In bf16, as most of them compute: every kernel.
+// What plans of 124M to 8B parameters ask of a GPU: every kernel in bf16, in which most of them compute.
 std::vector<SingleOperation> operations_of_gpu() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
@@ -252,18 +252,18 @@ std::vector<SingleOperation> operations_of_gpu() {
   return all;
 }
 
-// What is another kernel in another type, over fewer sizes: matrix products, attention, and what stands in a
-// plan for that type's sake.
+// Operations with kernels of their own in another type, in fewer sizes: matrix products, attention, and what
+// a plan holds because of that type.
 std::vector<SingleOperation> operations_of_gpu_in(sim::DType dtype) {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
       // (N, K): GPT-2 124M, Llama 1B and 8B, a head
       {3072, 768}, {768, 3072}, {2048, 8192}, {6144, 4096}, {4096, 14336}, {50304, 768}};
-  // What computes without tensor cores is timed for as long as the rest with less.
+  // What computes without tensor cores takes as long as the rest with less work.
   const double most_flops = dtype == sim::DType::fp32 ? 6e11 : 4e12;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
     for (const std::int64_t M : {1, 64, 1024, 4096, 16384}) {
-      // Training has more rows; in fp8 there is nothing but training.
+      // Only training has so many rows; in fp8 there is only training.
       if (M < 1024 && (kind != OpKind::matmul || dtype == sim::DType::fp8)) continue;
       for (const auto& [N, K] : kWeights)
         if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= most_flops)
@@ -341,7 +341,7 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
 
 namespace {
 
-// All samples as at one pace, and the first ones, which were timed alone, as runs have them.
+// Brings all samples to one pace, and the first `alone` ones, timed alone, to the times that runs have.
 void to_one_pace_and_as_in_runs(sim::Calibration& calibration, std::size_t alone,
                                 const std::vector<TimedSample>& in_runs, std::vector<Pace> paces) {
   if (paces.empty()) return;
@@ -360,7 +360,7 @@ void to_one_pace_and_as_in_runs(sim::Calibration& calibration, std::size_t alone
   tell_pace_by(usual, calibration);
 }
 
-// What is known before any kernel is timed. Its launch and bandwidth are the best so far.
+// What is known before any kernel is timed. Its launch time and bandwidth are the best known so far.
 sim::Calibration begin_calibration(Device& device, int ranks, const std::stop_token& stop) {
   sim::Calibration calibration;
   calibration.device = device.name();
@@ -399,7 +399,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   const sim::Bytes memory = std::max(uncached_size(hardware.last_level_cache), largest_operands(operations));
   const sim::Bytes rotation = cached_rotation(
       calibration.cache_shares.empty() ? hardware.last_level_cache : held(calibration.cache_shares));
-  // Before and after the kernels: another program may have disturbed one of them.
+  // Measured before and after the kernels: another program may have disturbed one of the two.
   const auto measure_limits = [&] {
     Stopwatch stopwatch(*device, memory, rotation, sim::DType::fp32);
     for (const SingleOperation& single : streaming_operations(memory)) {
@@ -472,8 +472,8 @@ GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::H
 
 namespace {
 
-// Half of the last cache stays in it beside what else a step touches; several of them no cache holds. The
-// same in every type: samples are compared by how much memory they went through.
+// Half of the last cache's size stays in it beside all else that a step touches; several times its size fits
+// in no cache. The same in every type, since samples are compared by how much memory they went through.
 struct WaysThroughMemory {
   sim::Bytes memory, rotation;
 };

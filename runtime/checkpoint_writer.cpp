@@ -29,14 +29,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What transformers asks of a file's metadata.
+// What transformers requires in a file's metadata.
 const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
 
 void copy_if_present(const fs::path& from, const fs::path& to) {
   if (const auto content = sim::file_text(from)) write_file(to, *content);
 }
 
-// Files of other steps: of the checkpoint before, or left behind by a run that was killed while it saved.
+// Removes files of other steps: of the previous checkpoint, or left by a run that was killed while it saved.
 void remove_other_steps(const fs::path& directory, const std::set<std::string>& current) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
@@ -47,7 +47,7 @@ void remove_other_steps(const fs::path& directory, const std::set<std::string>& 
   }
 }
 
-// Values of the whole model under their names in a file, on rank 0; of other ranks' lists nothing comes.
+// Rank 0's values of the whole model, under their names in a file; lists on other ranks stay empty.
 class TensorList {
  public:
   explicit TensorList(const Run& run) : run_(run) {}
@@ -114,8 +114,8 @@ std::string shard_name(const std::string& what, std::int64_t step, std::size_t s
 
 }  // namespace
 
-// Work in the order in which it was given. Memory that it holds is bounded. After the first failure nothing
-// more is done.
+// Does work in the order in which it was given, with bounded memory. After the first failure it does nothing
+// more.
 class CheckpointWriter::Background {
  public:
   Background() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
@@ -130,7 +130,7 @@ class CheckpointWriter::Background {
     changed_.notify_all();
   }
 
-  // From the work itself.
+  // The work itself calls this.
   void note(std::int64_t step) {
     const std::lock_guard lock(mutex_);
     step_ = step;

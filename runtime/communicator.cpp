@@ -12,10 +12,10 @@
 namespace runtime {
 namespace {
 
-// Tags of messages that no plan names.
+// Tags of messages that are in no plan.
 enum OwnTag : MessageTag { kCollective = Communicator::kFirstFreeTag, kGathered, kBarrier, kOfFirst, kSums };
 
-// Up to here each member sends all that it has to each other: one message's latency instead of two.
+// Up to this size each member sends all it has to every other member: the latency of one message, not two.
 constexpr std::size_t kSmallReduction = 8192;  // bytes
 
 // The bytes from `begin` on, of segments that follow each other.
@@ -32,12 +32,12 @@ std::vector<Bytes> segments_between(std::span<const Bytes> segments, std::size_t
   return some;
 }
 
-// Larger messages go in pieces, of which one is on its way while the one before it is worked on: what is
-// sent, received and added up then stays in the cache, and nobody has to keep what comes before it is wanted.
+// Larger messages go in pieces: one is under way while the one before it is worked on. What is sent, received
+// and added up then stays in the cache, and nobody has to keep what comes too early.
 constexpr std::size_t kPiece = 128 << 10;  // bytes; whole elements of any type
 
 // A member that waits for others, which may have no core at the moment, sends further pieces meanwhile, up to
-// so much in all: each then works on what is there while it has a core.
+// this much in all: then each member has work while it has a core.
 constexpr std::size_t kMostAhead = 16 << 20;  // bytes
 
 // Piece number i of segments that follow each other.
@@ -71,7 +71,7 @@ std::vector<Bytes> parts_of(std::span<const Bytes> buffers, std::size_t element,
   return parts;
 }
 
-// How an element is added up.
+// How elements are added up.
 struct Fp32 {
   using Stored = float;
   using Sum = float;
@@ -122,7 +122,7 @@ void add_two(typename E::Stored* out, const typename E::Stored* a, const typenam
   for (std::size_t i = 0; i < count; ++i) out[i] = E::narrow(E::widen(a[i]) + E::widen(b[i]));
 }
 
-// out = (or +=) the sums of what each member has, in the order of members: whole elements in segments.
+// out = (or +=) the sums of what the members have, in the order of members. Segments hold whole elements.
 template <class E>
 void sum_in_order(const Collectives::ConstParts& of_members, std::span<const MutableBytes> out, bool adds) {
   using Stored = typename E::Stored;
@@ -164,14 +164,14 @@ void copy_each(std::span<const MutableBytes> to, std::span<const ConstBytes> fro
   }
 }
 
-// As many bytes, in segments of other lengths.
+// Copies the same number of bytes between segments of different lengths.
 void copy_across(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
   for_each_piece(to, from, [](MutableBytes into, ConstBytes piece) {
     std::memcpy(into.data(), piece.data(), piece.size());
   });
 }
 
-// Shards as long as the parts they hold: a shard is padded where its buffer ends before.
+// Shards cut to the parts that they hold: a shard is padded where its buffer ends earlier.
 template <class Bytes>
 std::vector<Bytes> cut(std::span<const Bytes> shards, std::span<const std::size_t> lengths) {
   std::vector<Bytes> cut_shards;
@@ -207,10 +207,10 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
     begin_all_reduce(members, kCollective, buffers);
     return end_all_reduce(members, kCollective, buffers, dtype);
   }
-  // Between two, each sends all that it has: as many bytes as its sums would be, and half the messages.
+  // Two members each send all they have: as many bytes as with sums of parts, and half the messages.
   if (n == 2)
     return sum_pieces(members, buffers, read_only(buffers), ConstParts(n, read_only(buffers)), dtype, false);
-  // As one buffer: each member adds up a part and sends the sums to the others, piece by piece.
+  // All segments are one buffer: each member adds up a part and sends its sums to the others, piece by piece.
   MutableParts parts(n);
   ConstParts sent(n);
   for (std::size_t m = 0; m < n; ++m) {

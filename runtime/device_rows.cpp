@@ -8,7 +8,7 @@
 namespace runtime {
 namespace {
 
-// One piece of the copy joined to those before, where it continues their rows.
+// Joins one piece of the copy to those before, if it continues their rows.
 bool continues(RowsCopy& rows, const RowsCopy& next) {
   if (next.width != rows.width) return false;
   const auto to_stride = static_cast<std::int64_t>(next.to - rows.to),

@@ -29,7 +29,7 @@ sim::DType dtype_of(const sim::Plan& plan, const sim::Operand& operand) {
                                           : plan.buffers[static_cast<std::size_t>(operand.buffer)].dtype;
 }
 
-// Whether an operand's rows are columns of wider ones.
+// Whether an operand's rows are columns of wider rows.
 bool has_columns(const sim::Plan& plan, const sim::Operation& operation) {
   return std::any_of(operation.operands.begin(), operation.operands.end(), [&](const sim::Operand& operand) {
     return operand.buffer != sim::kNoBuffer &&
@@ -49,18 +49,18 @@ std::vector<Bytes> every(std::span<const BoundOperand> operands, std::size_t fir
   return bytes;
 }
 
-// What is sent between stages: forward or backward, of a micro-batch, to a chunk of the receiver.
+// The tag of a message between stages: forward or backward, of a micro-batch, to a chunk of the receiver.
 MessageTag tag_of(const sim::Action& action) {
   return (static_cast<MessageTag>(action.micro_batch) << 32) | (static_cast<MessageTag>(action.chunk) << 8) |
          static_cast<MessageTag>(action.phase);
 }
 
-// Experts whose rows the rank's own choice does not tell.
+// Whether experts take rows that this rank's own choice does not tell.
 bool takes_rows_of_others(const sim::Operation& op) {
   return op.place == sim::Place::at_experts;
 }
 
-// Embeddings with a weight for each position: others take what follows from it as rows (the rotary table).
+// Embeddings with a weight for each position. Others read what depends on it as rows (the rotary table).
 bool follows_positions(const sim::Operation& op) {
   return sim::has(op, sim::Role::position_weight) || sim::has(op, sim::Role::dposition_weight);
 }
@@ -70,7 +70,7 @@ bool moves_expert_rows(const sim::Operation& op) {
          op.place == sim::Place::among_experts;
 }
 
-// A sum of a block's gradients, of a layer.
+// The tag of a sum of a block's gradients, for a layer.
 MessageTag tag_of_sum(const sim::Action& action) {
   return (MessageTag{1} << 61) | (static_cast<MessageTag>(action.block) << 32) |
          static_cast<MessageTag>(action.layer);
@@ -98,7 +98,7 @@ bool is_message(const sim::Operation& operation) {
   return operation.kind == sim::OpKind::send || operation.kind == sim::OpKind::receive;
 }
 
-// Between which ranks a program's messages go: from, to.
+// The pairs of ranks between which a program's messages go: from, to.
 std::vector<std::pair<std::int32_t, std::int32_t>> message_pairs(const sim::Plan& plan,
                                                                  const sim::Program& program,
                                                                  std::int32_t rank) {
@@ -245,7 +245,7 @@ BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& in
   Arena& arena = arena_of(operand.buffer);
   sim::Bytes bytes = buffer.memory(variables), before = bytes * buffer.part;
   if (buffer.view_of != sim::kNoBuffer && buffer.shard_group >= 0) {
-    // Shards are padded; what they are a part of is not.
+    // Shards are padded; the whole that they are parts of is not.
     const sim::Bytes whole = plan_.buffers[static_cast<std::size_t>(buffer.view_of)].bytes(variables);
     const Members& ranks = groups_[static_cast<std::size_t>(buffer.shard_group)];
     before = std::min(whole, bytes * static_cast<std::int64_t>(ranks.self));
@@ -262,9 +262,9 @@ BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& in
   return {arena.at(instance.offset + before), bytes.value, buffer.dtype, buffer.row_width};
 }
 
-// Memory is planned for one operation after the other: what a later one writes may lie where an earlier one
-// reads. Then one kernel may not do both, but where that is what the first of them hand on within the kernel.
-// A pair whose memory overlaps anywhere is fused nowhere, for the reason that always_followed() has.
+// Memory is planned for one operation after the other: a later one may write where an earlier one reads. One
+// kernel may then not do both, unless this memory is what the first of them hand on inside the kernel. A pair
+// whose memory overlaps anywhere is fused nowhere, for the reason in always_followed().
 void Executor::find_what_may_fuse() {
   const auto overlap = [](const BoundOperand& a, const BoundOperand& b) {
     return a.data < b.data + b.bytes && b.data < a.data + a.bytes;
@@ -279,7 +279,7 @@ void Executor::find_what_may_fuse() {
         if (writes(i, operand, o)) return true;
     return false;
   };
-  // Whether operation `last` writes where those from `first` on read.
+  // Whether operation `last` writes where the operations from `first` on read.
   const auto in_the_way = [&](std::size_t first, std::size_t last) {
     const BoundOperation& writer = bound_[last].operation;
     for (std::size_t w = 0; w < writer.operands.size(); ++w) {
@@ -457,7 +457,7 @@ bool Executor::has_alike_actions(std::size_t a, std::size_t b) const {
       });
 }
 
-// Messages are announced from host to host, experts' rows follow from what the host reads.
+// Hosts announce messages to each other, and experts' rows depend on what the host reads.
 bool Executor::can_capture() const {
   return !of_device_ || (collectives_.can_be_captured() &&
                          std::none_of(bound_.begin(), bound_.end(), [](const Bound& bound) {
@@ -549,7 +549,7 @@ void Executor::carry_out(const Bound& bound, const Members& members, std::span<c
   }
 }
 
-// Rows of which each rank has some columns, as of logits; else ranks have rows, or flat shards.
+// Whether each rank has some columns of the rows, as of logits; otherwise ranks have rows, or flat shards.
 bool Executor::gathers_columns(const BoundOperation& operation) const {
   const auto shape = [&](std::size_t i) {
     return plan_.buffers[static_cast<std::size_t>(operation.operation->operands[i].buffer)].shape;
@@ -608,8 +608,8 @@ void Executor::with_columns_together(const Bound& bound,
   }
 }
 
-// Rows (batch, tokens of this rank) of all heads for rows (batch, all tokens) of this rank's share of them,
-// or back. Queries' heads come first, then those of keys and of values.
+// Exchanges rows (batch, tokens of this rank) of all heads for rows (batch, all tokens) of this rank's share
+// of the heads, or back. Heads of queries come first, then those of keys and of values.
 void Executor::exchange_heads(const Bound& bound) {
   const sim::Operation& op = *bound.operation.operation;
   const Members& members = groups_[static_cast<std::size_t>(op.group)];
@@ -656,7 +656,7 @@ void Executor::exchange_heads(const Bound& bound) {
   collectives_.exchange_parts(members, parts_out, parts_inp);
 }
 
-// Rows (batch, tokens of this rank) and positions' weights, which are those of all positions.
+// Runs on rows (batch, tokens of this rank) and the weights of positions, which are those of all positions.
 void Executor::run_by_segments(const Bound& bound, const RunSettings& settings) {
   const sim::OpKind kind = bound.operation.operation->kind;
   const sim::Variables& v = bound.operation.variables;
@@ -724,7 +724,7 @@ double Executor::expert_imbalance() const {
 
 void Executor::move_expert_rows(const Bound& bound) {
   const sim::Operation& op = *bound.operation.operation;
-  // Behind the choice: what goes to the experts, or where none are divided is gathered.
+  // After the choice: what goes to the experts or, where experts are not divided, is gathered.
   const bool first =
       op.place == sim::Place::to_experts || (op.kind == sim::OpKind::all_gather && &bound != bound_.data() &&
                                              !moves_expert_rows(*(&bound - 1)->operation.operation));
@@ -747,7 +747,7 @@ bool Executor::ends_sums(std::size_t i) const {
   return !begun_sums_.empty() && bound_[i].action->phase == sim::Phase::optimizer;
 }
 
-// In the order of their tags, which is one for all members.
+// Sums end in the order of their tags, which is the same for all members.
 void Executor::end_sums() {
   std::sort(begun_sums_.begin(), begun_sums_.end(),
             [](const Bound* a, const Bound* b) { return tag_of_sum(*a->action) < tag_of_sum(*b->action); });

@@ -11,7 +11,7 @@ namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-// Those of each member.
+// The counts of each member.
 std::vector<Counts> gathered(Communicator& communicator, const Members& members, const Counts& own) {
   Counts all(own.size() * members.size());
   const MutableBytes out = std::as_writable_bytes(std::span(all));
@@ -119,7 +119,7 @@ void ExpertRows::move(const sim::Operation& operation, const Rows& rows, const M
   }
   if (operation.place == sim::Place::from_experts)
     return collectives.exchange_parts(members, out(sent_), inp(arriving_));
-  // Ranks that share experts: all have all rows; what they made of them adds up.
+  // Ranks that share experts all have all rows; what they make of the rows adds up.
   if (operation.kind == sim::OpKind::all_gather) {
     require_room(computed_);
     const Layout whole(members.size(), {{0, received_}});

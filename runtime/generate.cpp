@@ -51,10 +51,10 @@ double surprise_of(std::int32_t token, const std::vector<float>& logits) {
   return std::log(sum) + highest - logits[static_cast<std::size_t>(token)];
 }
 
-// Where tokens are replayed: the prompt and the first tokens are timed operation by operation.
+// Where tokens are replayed, the prompt and the first tokens are timed operation by operation.
 constexpr std::size_t kTimedBeforeReplay = 4;
 
-// Durations of one of the executor's rows over the sections that ran it.
+// How long one of the executor's rows took, in each section that ran it.
 struct RowSamples {
   double start = 0;
   std::vector<double> durations;
@@ -79,13 +79,13 @@ class Generator {
     finished_.assign(batch_, false);
     generation_.tokens.resize(batch_);
     if (model.tokenizer) decoder_.emplace(*model.tokenizer);
-    // What is read comes from here, not from the device.
+    // Tokens of a text that is read come from the host: the device cannot pass them on by itself.
     if (settings.replay && settings.read.empty() && run_.communicator().size() == 1 &&
         run_.device().can_replay())
       timed_sections_ = kTimedBeforeReplay;
   }
 
-  // `first`: of this run, which has no parameters yet. Filling them is within what is told of it.
+  // `first`: the run has no parameters yet. They are filled after the event that tells of the beginning.
   Generation generate(const std::stop_token& stop, bool first) {
     sim::Report& report = generation_.report;
     report.source = run_.source(settings_.seed);
@@ -98,7 +98,7 @@ class Generator {
     GpuMonitor monitor(run_.device().pci_bus_id());
     double last = 0, telling = 0;  // of tokens, and how likely those of a text that is read were
     std::size_t section = 0;
-    // Ranks end after the same token: that after which one was asked to.
+    // All ranks end after the same token: the one after which any of them was asked to stop.
     const auto stopped = [&] { return run_.communicator().any(stop.stop_requested()); };
     for (; section < sections && !all_finished() && !stopped(); ++section) {
       run_section(section, seconds_since(begin));
@@ -112,7 +112,7 @@ class Generator {
       }
       accept_tokens(next, section, now - last, section + 1 == sections, surprise);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sample);
-      // Whoever is told may take a while, which is not the generation's unless the next token is at work.
+      // A listener may take a while. This counts as the generation's time only if the next token is at work.
       last = queued_ > 0 ? now : seconds_since(begin);
       telling += last - now;
     }
@@ -140,7 +140,7 @@ class Generator {
     return std::all_of(finished_.begin(), finished_.end(), [](bool finished) { return finished; });
   }
 
-  // The new tokens of each sequence, as many as the section's actions take, and where they begin.
+  // The new tokens of each sequence, as many as the section's actions take, and the place where they begin.
   void fill_inputs(std::size_t section) {
     const sim::Program& program = run_.executor().program();
     const sim::Variables& v = program.actions.at(program.sections.at(section).begin).variables;
@@ -156,7 +156,7 @@ class Generator {
     run_.write(positions_, std::span<const std::int32_t>(positions));
   }
 
-  // Sections that the device passes tokens on between: one more is at work while one's tokens are read.
+  // Whether the device passes tokens on to this section: it is then at work while the one before is read.
   bool is_queued(std::size_t section) {
     return section >= timed_sections_ && positions_ != sim::kNoBuffer && run_.executor().can_queue(section);
   }
@@ -206,7 +206,7 @@ class Generator {
     return logits;
   }
 
-  // The last pipeline stage's, which rank 0 keeps.
+  // Keeps the last pipeline stage's logits on rank 0.
   void keep_first_logits() {
     std::vector<float> logits;
     if (run_.holds(logits_)) {

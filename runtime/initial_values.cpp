@@ -53,8 +53,8 @@ void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_vie
   const auto draw_normal = [&](double deviation) {
     kernels::cpu::fill_normal(out.data(), std::ssize(out), finalise(key + 1), deviation);
   };
-  // The second of an adapter's two factors begins at 0, so that it begins by changing nothing (Hu et al.
-  // 2021).
+  // The second of an adapter's two factors begins at 0, so that the adapter changes nothing at first (Hu et
+  // al. 2021).
   if (buffer_name.ends_with(".bias") || buffer_name.ends_with("_adapter_up.weight"))
     std::fill(out.begin(), out.end(), 0.0f);
   else if (buffer_name.ends_with("norm.weight"))
@@ -62,7 +62,7 @@ void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_vie
   else if (buffer_name == "layer.state_space.heads")
     fill_heads(key, out);
   else if (buffer_name == "layer.state_space.conv.weight")
-    // As wide as torch.nn.Conv1d's, uniform up to 1 / sqrt(taps).
+    // As torch.nn.Conv1d: there uniform up to 1 / sqrt(taps), here normal with the same deviation.
     draw_normal(1 / std::sqrt(3 * static_cast<double>(model.state_space.conv_kernel)));
   else
     draw_normal(kStandardDeviation * (writes_residual_stream(buffer_name)
@@ -91,8 +91,8 @@ void fill_table(const sim::Model& model, double theta, const kernels::RopeScalin
                 std::span<float> table) {
   const std::int64_t positions = static_cast<std::int64_t>(table.size()) / model.rope_size();
   kernels::cpu::rope_table(table.data(), theta, scaling, positions, model.rope_size(), model.rotated_size());
-  // Kernels divide scores by the root of head_dim. Queries and keys both pass the table: each takes the root
-  // of what is missing.
+  // Kernels divide scores by the root of head_dim. Both queries and keys pass through the table, so each
+  // takes the root of the missing factor.
   if (model.query_pre_attn_scalar == 0) return;
   const double factor = std::pow(static_cast<double>(model.head_dim) / model.query_pre_attn_scalar, 0.25);
   for (float& x : table) x = static_cast<float>(x * factor);

@@ -13,7 +13,7 @@ namespace {
 constexpr SampleLength kLength{.seconds = 0.006, .most = 12};
 constexpr sim::Bytes kOfArithmetic{32 << 20};  // two copies of the product's operands
 
-// The sample of the very operation that went through most memory, or through any where it makes no
+// The sample of exactly this operation that went through most memory; any of them, where memory makes no
 // difference.
 std::optional<std::size_t> uncached_sample(const std::vector<sim::KernelSample>& samples,
                                            const SingleOperation& single) {

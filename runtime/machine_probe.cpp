@@ -27,8 +27,8 @@ double arithmetic(const Pace& pace) {
   return pace.arithmetic;
 }
 
-// A part of the pace by how long a step took beside its prediction, of all stretches but those where it is
-// least and greatest.
+// Divides a part of the pace by how long a step took beside its prediction, for all stretches but those with
+// the least and the greatest quotient.
 std::vector<double> beside_times(const std::vector<Stretch>& stretches, const auto& part) {
   std::vector<double> all;
   for (const Stretch& stretch : stretches) all.push_back(part(stretch.pace) / stretch.times);
@@ -52,7 +52,7 @@ double error_of_mean(const std::vector<double>& numbers) {
   return kOfDeviations * std::sqrt(squares / (count - 1) / count) / mean;
 }
 
-// ... of the mean of `looks` numbers that scatter as these do. One in ten may be any number at all.
+// The same for the mean of `looks` numbers that scatter as these do. One in ten may be any number at all.
 double error_of_looks(const std::vector<double>& numbers, std::size_t looks) {
   const double deciles = sim::quantile(numbers, 0.9) - sim::quantile(numbers, 0.1);
   return kOfDeciles * deciles / mean_of(numbers) / std::sqrt(static_cast<double>(looks));

@@ -39,7 +39,7 @@ std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& exec
         row.model_flops += work.model_flops;
         row.memory += work.memory();
         row.network += work.network;
-        // The last execution's: in generation that with the longest context.
+        // The bound of the last execution: in generation, the one with the longest context.
         row.bound = sim::price(work, operation, action.variables, plan.scenario.hardware, nullptr).bound;
       }
     }

@@ -23,12 +23,12 @@
 namespace runtime {
 namespace {
 
-// The fewest training steps and generations, of which the median counts, and the most of both.
+// The fewest training steps and generations, whose median counts, and the most of both.
 constexpr std::int64_t kFewestSteps = 5, kFewestGenerations = 3, kMostRepetitions = 60;
 constexpr double kSmallestShare = 0.01;  // of a run, for an operation to be judged
 
-// A run that the machine was faster or slower in than before or after it says little of either: it is
-// repeated.
+// If the machine was faster or slower during a run than before or after it, the run says little of either: it
+// is repeated.
 constexpr int kMostRuns = 3;
 
 double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
@@ -36,7 +36,7 @@ double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
   return std::max(apart(a.arithmetic, b.arithmetic), apart(a.memory, b.memory));
 }
 
-// Ranks do alike: as the first one finds it.
+// All ranks act on what the first one finds.
 sim::Slowdown of_first(const sim::Slowdown& own, Communicator* among) {
   if (!among) return own;
   return {among->of_first(own.arithmetic), among->of_first(own.memory), among->of_first(own.error)};
@@ -64,7 +64,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       throw DoesNotFit(problems.front().field + ": " + problems.front().message);
     require_runnable(scenario, *open_device(like.device));
     runs = true;
-    // A GPU's pace is not looked at: it is its own, and its power cap holds it back in the calibration, too.
+    // A GPU's pace is not checked: it is its own, and its power cap slows the calibration just as much.
     const bool on_cpu = like.device.kind == DeviceChoice::Kind::cpu;
     MachineProbe probe(on_cpu ? calibration : sim::Calibration{});
     sim::Slowdown before = of_first(probe.look(), among);
@@ -87,7 +87,7 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
       one.measured = short_run(scenario, as, probing, stop);
       const sim::Slowdown after = of_first(probe.look(), among);
       now.slowdown = one.measured.source.slowdown = of_first(probe.of_run(), among);
-      // How tokens choose experts is the workload's: as it was in the run.
+      // How tokens choose experts depends on the workload: the prediction takes it as it was in the run.
       sim::Scenario as_run = scenario;
       if (one.measured.expert_imbalance > 0) as_run.workload.expert_imbalance = one.measured.expert_imbalance;
       one.predicted = sim::predict(as_run, &now);

@@ -35,7 +35,7 @@ void require_shape(const fs::path& file, const WeightPart& part, std::span<const
                      ", this model's is " + shape_text(expected));
 }
 
-// Files name the model with or without what wraps it: GPT2Model and GPT2LMHeadModel, LlamaModel and
+// Files name the model with or without the wrapper around it: GPT2Model and GPT2LMHeadModel, LlamaModel and
 // LlamaForCausalLM.
 const SafetensorsTensor* find_tensor(const Safetensors& file, const std::string& name) {
   if (const SafetensorsTensor* const tensor = file.find(name)) return tensor;
@@ -44,8 +44,8 @@ const SafetensorsTensor* find_tensor(const Safetensors& file, const std::string&
   return name.starts_with(kWrapper) ? file.find(name.substr(kWrapper.size())) : nullptr;
 }
 
-// Families whose weights mean here what they mean there. Others can be predicted, and run with weights drawn
-// at random: GPT-J's head has a bias, ...
+// Families whose weights mean the same here as in their files. Others can be predicted, and run with random
+// weights: GPT-J's head has a bias, ...
 constexpr std::string_view kReadFamilies[] = {
     "gpt2",      "llama",      "mistral",     "qwen2",       "qwen3",   "bloom",      "qwen2_moe", "mixtral",
     "qwen3_moe", "nemotron_h", "deepseek_v2", "deepseek_v3", "opt",     "mpt",        "falcon",    "gpt_neox",
@@ -62,7 +62,7 @@ void require_read_family(const std::string& json, const fs::path& file) {
                    " are, and without weights in the folder the model runs with ones drawn at random");
 }
 
-// What a field of ours is called in a file: keys that families and architectures have for it.
+// The names of one of our fields in files: the keys that families and architectures have for it.
 struct FileKeys {
   std::string_view field;
   std::initializer_list<std::string_view> keys;
@@ -92,7 +92,7 @@ const FileKeys kGgufKeys[] = {
     {"rope_scaling.factor", {"rope.scaling.factor"}},
 };
 
-// Refuses sizes that no plan has by the file and the key that it has for them. `is_there` asks for a key.
+// Refuses sizes that no plan has; the message names the file and its key. `is_there` looks for a key.
 void require_sound(const sim::Model& model, const fs::path& file, std::span<const FileKeys> table,
                    const std::string& prefix, const auto& is_there) {
   const std::vector<sim::Problem> problems = sim::validate(model);
@@ -159,7 +159,7 @@ ModelSource open_hugging_face(const fs::path& directory) {
 
 constexpr std::int64_t kCodedGroup = 32;  // columns that share a scale in all of GGUF's codes
 
-// In bits; 0 where some tensor is in none, or its rows are no whole groups.
+// The most bits of any code; 0 where some tensor is not coded, or its rows are no whole groups.
 int most_bits(const Gguf& file, const auto& is_asked_for) {
   int most = 0;
   for (const GgufTensor& tensor : file.tensors()) {
@@ -188,7 +188,7 @@ StoredTypes stored_types(const Gguf& file) {
   return stored;
 }
 
-// A part's rows, in the plan's order, behind what `out` has; false where the file codes it otherwise.
+// Appends a part's rows to `out`, in the plan's order; false where the file has other codes for it.
 bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out) {
   const int bits = code_bits(tensor.type);
   if (bits == 0 || part.transposed || part.cols == 0 || part.cols % kCodedGroup != 0) return false;
@@ -260,7 +260,7 @@ ModelSource open_preset(const std::string& name) {
   return source;
 }
 
-// Where there is no home the file is named as scripts/fetch_model would, and is not there.
+// Without a home folder, the file is named as scripts/fetch_model would name it, and does not exist.
 fs::path pretrained_file(std::string_view name) {
   return cache_directory().value_or("~/.cache/ridgepoint") / "models" / (std::string(name) + ".gguf");
 }

@@ -13,7 +13,7 @@ namespace runtime {
 namespace {
 
 constexpr std::size_t kCollectives = 0;  // the stream aside; those of lines follow
-// Slots of memory of the exchanges themselves, beside those of who calls; then those of lines' copies.
+// Slots of the exchanges' own memory, apart from the callers'; then the slots of the lines' copies.
 constexpr std::size_t kOwnSlots = std::size_t{1} << std::numeric_limits<std::size_t>::digits / 2;
 constexpr std::size_t kLineSlots = kOwnSlots << 1;
 
@@ -49,8 +49,8 @@ std::string names_of(const Members& members) {
 NcclCollectives::NcclCollectives(Device& device, Communicator& communicator, std::span<const Members> groups,
                                  std::span<const Pair> pairs)
     : nccl_(nccl_library()), device_(device), communicator_(communicator), memory_(device) {
-  // A communicator is made when all its members come: each rank makes its own in one order of all, so that no
-  // two wait for each other.
+  // A communicator is made when all its members come to it. All ranks make theirs in the same order, so that
+  // no two wait for each other.
   std::map<std::vector<std::int32_t>, Members> sorted;
   for (const Members& members : groups)
     if (members.size() > 1) sorted.emplace(members.ranks, members);
@@ -68,8 +68,8 @@ NcclCollectives::NcclCollectives(Device& device, Communicator& communicator, std
 }
 
 NcclCollectives::~NcclCollectives() {
-  // What is still queued after an error waits for others that will not come: aborting ends it. After a run
-  // that ended well others may still read what this rank has sent.
+  // After an error, what is still queued waits for ranks that will not come: aborting ends it. After a run
+  // that ended well, others may still read what this rank has sent.
   const bool failed = std::uncaught_exceptions() > 0;
   const auto end = [&](NcclCommunicator nccl) {
     if (nccl != nullptr) failed ? nccl_.abort(nccl) : nccl_.destroy(nccl);
@@ -148,7 +148,7 @@ void NcclCollectives::all_reduce(const Members& members, std::span<const Mutable
   carry_out("a sum", members, std::move(calls));
 }
 
-// NCCL's ranks take part in the order of their calls: the sum is formed where all end it.
+// NCCL's ranks take part in the order of their calls, so the sum is formed where all of them end it.
 void NcclCollectives::begin_all_reduce(const Members&, MessageTag, std::span<const MutableBytes>) {}
 
 void NcclCollectives::end_all_reduce(const Members& members, MessageTag,
@@ -328,7 +328,7 @@ void NcclCollectives::exchange(const Members& members, std::span<const MutableBy
   carry_out("a ring's exchange", members, std::move(calls));
 }
 
-// What goes before each message, from host to host: the receiver's calls of NCCL are in the sender's order.
+// What hosts send each other before each message: the receiver calls NCCL in the sender's order.
 namespace {
 struct Announcement {
   MessageTag tag = 0;
@@ -340,7 +340,7 @@ MutableBytes NcclCollectives::copy_for(Line& line, std::size_t bytes) {
   const auto fits = [&](const MutableBytes& block) { return block.size() >= bytes; };
   auto found = std::find_if(line.free.begin(), line.free.end(), fits);
   if (found == line.free.end()) {
-    // Copies that have gone are free; those that wait to be received are not among them.
+    // Copies that have been sent are free; those that wait to be received are not among them.
     if (device_.aside_is_done(line.aside)) {
       line.free.insert(line.free.end(), line.in_use.begin(), line.in_use.end());
       line.in_use.clear();
@@ -414,7 +414,7 @@ void NcclCollectives::copy(std::span<const MutableBytes> to, std::span<const Con
   copy_segments(device_, to, from);
 }
 
-// NCCL's kernels wait for a rank that is no more for ever: others say so to the host.
+// NCCL's kernels wait for ever for a rank that is gone: the other hosts tell this host of it.
 void NcclCollectives::finish() {
   for (const auto& [pair, line] : lines_) device_.await_aside(line.aside);
   constexpr std::chrono::microseconds kFirst{20}, kLongest{2000};

@@ -11,8 +11,8 @@
 namespace runtime {
 namespace {
 
-// Consecutive rows or columns that ranks divide by units: heads, groups, single ones. Where there are fewer
-// units than ranks, neighbours hold the same one.
+// Consecutive rows or columns that ranks divide by units: heads, groups, or single rows. If there are fewer
+// units than ranks, neighbouring ranks hold the same one.
 struct Units {
   std::int64_t count = 0, size = 1;
 };
@@ -63,7 +63,7 @@ std::optional<Division> division_of(const sim::Model& m, std::string_view parame
   return std::nullopt;
 }
 
-// An adapter's B is divided as the rows of the product beside it that it adds to, its A as that product's
+// An adapter adds to a product beside it. Its B is divided as the rows of that product's weight, its A as the
 // columns.
 std::optional<Division> division_of_adapter(const sim::Scenario& scenario, std::string_view parameter) {
   const sim::Model& m = scenario.model;
@@ -87,7 +87,7 @@ std::optional<Division> division_of_adapter(const sim::Scenario& scenario, std::
   return std::nullopt;
 }
 
-// visit(in the whole, in the part, elements) for each run of consecutive elements.
+// Calls visit(place in the whole, place in the part, count) for each run of consecutive elements.
 template <class Visit>
 void each_run(const TensorPart& part, Visit visit) {
   const std::int64_t lines = part.by_columns ? part.rows : 1;
@@ -132,7 +132,7 @@ void TensorPart::put(std::span<const double> part, std::span<double> whole) cons
 
 namespace {
 
-// A rank's place among those that divide something.
+// A rank's place among the ranks that divide something.
 struct PartPlace {
   std::int32_t ranks = 1, rank = 0;
 };

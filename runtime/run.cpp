@@ -19,7 +19,7 @@
 namespace runtime {
 namespace {
 
-// What of a model no kernel here computes; empty where all is.
+// What no kernel here computes of a model; empty where kernels compute all of it.
 std::string without_kernels(const sim::Scenario& scenario, const Device& device) {
   const sim::Model& m = scenario.model;
   const bool caps_scores = m.attn_logit_softcapping > 0;
@@ -72,7 +72,7 @@ void require_frozen_type(const sim::Workload& w, const Device& device) {
                  std::string(sim::name(w.frozen_weights)) + ", which can be predicted but not run here");
 }
 
-// A type that weights are stored in beside the one that they are multiplied in.
+// Refuses a type of stored weights, other than the one that they are multiplied in, that the device lacks.
 void require_stored_type(const char* field, std::optional<sim::DType> stored, const sim::Workload& w,
                          const Device& device) {
   if (stored.value_or(w.dtype) == w.dtype) return;
@@ -96,7 +96,7 @@ void require_stored_type(const char* field, std::optional<sim::DType> stored, co
                    (groups.exactly == 0 ? " (0: a scale for each row)" : ""));
 }
 
-// The scales of a weight in fewer than 16 bits, (rows, groups): a buffer beside it.
+// The buffer beside a weight in fewer than 16 bits that holds its scales, (rows, groups).
 sim::BufferId scales_of(const sim::Plan& plan, sim::BufferId weight) {
   for (std::size_t b = 0; b < plan.buffers.size(); ++b)
     if (plan.buffers[b].buffer_class == sim::BufferClass::parameter && plan.buffers[b].parameter == weight)
@@ -111,10 +111,10 @@ StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
   return {weight.dtype, weight.elements({}) / columns, columns, (columns + groups - 1) / groups};
 }
 
-// Scales are those of whole groups of a row.
+// Each scale is of a whole group of a row's columns.
 void require_whole_groups(const sim::Plan& plan, const Device& device) {
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
-    // Beside wider parameters lie their shards.
+    // Wider parameters can have a buffer beside them, too: it holds their shard.
     if (sim::bits(plan.buffers[b].dtype) >= 16) continue;
     if (scales_of(plan, static_cast<sim::BufferId>(b)) == sim::kNoBuffer) continue;
     const StoredWeight weight = stored_weight(plan, static_cast<sim::BufferId>(b));
@@ -129,7 +129,7 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
   }
 }
 
-// An expert has whole places: a pass of one token has less than one for each.
+// An expert has a whole number of places: a pass of one token leaves less than one for each expert.
 void require_capacity(const sim::Scenario& scenario, const Device& device) {
   const sim::Workload& w = scenario.workload;
   const sim::MixtureOfExperts& e = scenario.model.moe;
@@ -153,8 +153,8 @@ void require_capacity(const sim::Scenario& scenario, const Device& device) {
                    sim::format_short(mean) + " on average");
 }
 
-// Adafactor's means, Muon's products and the blocks of moments in 8 bits that share a scale are those of
-// whole tensors, which ranks that divide data, sequences or layers have.
+// Adafactor's means, Muon's products and the blocks of 8-bit moments that share a scale are taken over whole
+// tensors. Ranks that divide data, sequences or layers have whole tensors.
 void require_whole_tensors(const sim::Scenario& scenario) {
   const sim::Optimizer optimizer = scenario.workload.optimizer;
   const sim::Strategy& s = scenario.strategy;
@@ -173,16 +173,16 @@ void require_whole_tensors(const sim::Scenario& scenario) {
   refuse("zero_stage", s.devices() > 1 ? s.zero_stage : 0, 0);
 }
 
-// What of a strategy no executor here carries out.
+// Refuses what no executor here carries out of a strategy.
 void require_strategy(const sim::Scenario& scenario, const Device& device) {
   const sim::Strategy& s = scenario.strategy;
-  // Kernels that know of segments of a sequence, of rows from several ranks.
+  // Only the CPU's kernels know of segments of a sequence, or of rows from several ranks.
   const auto on_cpu_alone = [&](const char* field, int degree, const char* what) {
     if (degree > 1 && !device.shares_host_memory())
       throw NoDevice(device.name() + " has no kernels for " + what + "; strategy." + field + " is " +
                      std::to_string(degree) + ", which runs with --device cpu");
   };
-  // Ranks that divide heads for attention see whole sequences there.
+  // Ranks that divide heads for attention see whole sequences in it.
   if (s.context_parallel_comm != sim::ContextParallelComm::all_to_all)
     on_cpu_alone("context_parallel", s.context_parallel,
                  "divided sequences, but for strategy.context_parallel_comm all_to_all");
@@ -231,7 +231,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
 
 namespace {
 
-// All that a plan says is fp32, operands and arithmetic, in another type.
+// Everything that a plan has in fp32, operands and arithmetic, becomes another type.
 void set_single_precision(sim::Plan& plan, sim::DType type) {
   const auto set = [type](sim::DType& of) {
     if (of == sim::DType::fp32) of = type;
@@ -291,7 +291,7 @@ std::vector<InstanceName> instances_in(const sim::Plan& plan, const sim::MemoryP
   std::vector<InstanceName> names;
   for (const sim::Instance& instance : memory.instances) {
     const sim::Buffer& buffer = plan.buffers[static_cast<std::size_t>(instance.buffer)];
-    // Scales of a parameter follow from it.
+    // A parameter's scales follow from the parameter.
     const bool is_parameter = buffer_class == sim::BufferClass::parameter;
     if (buffer.buffer_class == buffer_class && is_parameter == (buffer.parameter == sim::kNoBuffer))
       names.push_back({instance.buffer, instance.layer});
@@ -341,8 +341,8 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank, sim::BufferId held
   Part part;
   part.of_tensor = part_of_parameter(plan_.scenario, parameter_of(whole), rank);
   const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(held)];
-  // Each rank has all of a state with fewer elements than its parameter: a number a row, column or block. At
-  // its end stand the elements of what pads the vocabulary.
+  // Each rank has all of a state that has fewer elements than its parameter: one for each row, column or
+  // block. The elements for the vocabulary's padding are at its end.
   const std::vector<sim::Buffer>& buffers = whole_plan().buffers;
   if (part.of_tensor && buffer.parameter != sim::kNoBuffer &&
       buffer.elements({}) < buffers[static_cast<std::size_t>(buffer.parameter)].elements({})) {
@@ -371,7 +371,7 @@ bool is_coded_state(const sim::Buffer& buffer) {
   return buffer.buffer_class == sim::BufferClass::optimizer && sim::bits(buffer.dtype) == 8;
 }
 
-// What crosses to the host for a zero.
+// The value that crosses to the host for a zero.
 float zero_of(const sim::Buffer& buffer) {
   return is_coded_state(buffer) && buffer.name.starts_with("moment1.") ? kernels::kMomentZero<true> : 0;
 }
@@ -404,7 +404,7 @@ std::vector<Number> Run::collect(InstanceName whole) const {
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const InstanceName here = own(whole);
   const Part own_part = part_of(whole, communicator_.rank());
-  // The first of the ranks of a stage that hold the same sends it.
+  // Where several ranks of a stage hold the same values, the first of them sends them.
   bool sends = here.buffer != sim::kNoBuffer;
   for (std::int32_t other = 0; sends && other < communicator_.rank(); ++other)
     sends = sim::place_of_rank(strategy, other).pipeline != place_.pipeline ||
@@ -418,7 +418,7 @@ std::vector<Number> Run::collect(InstanceName whole) const {
   const auto parts = communicator_.gather_to_first(std::as_bytes(std::span(own_values)));
   if (communicator_.rank() > 0) return {};
   std::vector<Number> values(whole_elements_of(whole));
-  // Parts of the tensor that shards are of, each with the values that have come.
+  // The parts of the whole tensor that shards belong to, each with the values that have come.
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Part, std::vector<Number>>> of_tensor;
   for (std::int32_t rank = 0; rank < communicator_.size(); ++rank) {
     const std::vector<std::byte>& bytes = parts[static_cast<std::size_t>(rank)];
@@ -452,7 +452,7 @@ std::size_t Run::elements_of(InstanceName name) const {
   return executor_->instance(name.buffer, name.layer).size() * 8 / static_cast<std::size_t>(bits);
 }
 
-// What store(codes, scales, weight) makes of a weight in fewer than 16 bits; false where that is.
+// Writes what store(codes, scales, weight) makes of a weight in fewer than 16 bits; false where store is.
 bool Run::write_stored(InstanceName name, const auto& store) {
   const sim::BufferId beside = scales_of(plan_, name.buffer);
   std::vector<std::byte> codes(executor_->instance(name.buffer, name.layer).size());
@@ -491,7 +491,7 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
   write(name.buffer, std::span<const std::uint16_t>(rounded), name.layer);
 }
 
-// From a file whose codes the device multiplies as they are. A scenario that generates has no master copy.
+// From a file whose codes the device multiplies unchanged. A scenario that generates has no master copy.
 bool Run::write_codes(InstanceName name, const ModelSource& model) {
   const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
   if (sim::bits(buffer.dtype) >= 16 || !model.load_codes) return false;
@@ -535,7 +535,7 @@ void Run::read_values(InstanceName name, std::span<double> values, std::int32_t 
 
 namespace {
 
-// False where the model has no weights, or none of an adapter.
+// False where the model has no weights, or none for an adapter.
 bool load_parameter(const ModelSource& model, const sim::Buffer& buffer, std::int32_t layer,
                     std::span<float> values) {
   if (!model.load) return false;
@@ -561,7 +561,7 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
     if (!load_parameter(model, of, name.layer, values))
       draw_parameter(plan_.scenario.model, seed, buffer, name.layer, values);
     write_part(name, values);
-    // Beside a parameter in 16 bits, and in the host's memory where that updates it.
+    // The copies beside a parameter in 16 bits: the master copy, and the host's where the host updates it.
     for (const char* copy : {"master.", "host."})
       if (const sim::BufferId beside = plan_.find(copy + buffer); has(beside, name.layer))
         write_part_to({beside, name.layer}, name, values);
@@ -577,7 +577,7 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   fill_cache_tables();
 }
 
-// The rotary table's rows as this rank's tokens follow each other, where ranks divide sequences.
+// The rows of the rotary table in the order of this rank's tokens, where ranks divide sequences.
 std::vector<float> Run::rows_of_own_positions(const std::vector<float>& table) const {
   if (context().ranks == 1) return table;
   const auto columns = static_cast<std::size_t>(plan_.scenario.model.rope_size());
@@ -603,7 +603,7 @@ void Run::fill_cache_tables() {
         blocks[b * of_sequence + i] = static_cast<std::int32_t>(i * batch + b);
     write(table, std::span<const std::int32_t>(blocks));
   }
-  // Uncalibrated: 1, which engines take by default as well (vLLM with --kv-cache-dtype fp8).
+  // Without calibration the scale is 1, which engines take by default, too (vLLM with --kv-cache-dtype fp8).
   const sim::BufferId scales = plan_.find(sim::buffer_names::kv_scales);
   if (scales != sim::kNoBuffer && holds(scales)) {
     const std::vector<float> ones(elements_of({scales}), 1.0f);

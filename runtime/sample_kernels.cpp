@@ -16,25 +16,25 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Products with more arithmetic a byte than this take their time wherever the operands come from.
+// Products with more arithmetic a byte than this take the same time wherever their operands come from.
 constexpr double kComputeBoundIntensity = 64;
 
 bool streams(const sim::Work& work) {
   return work.flops / work.memory() < kComputeBoundIntensity;
 }
 
-// So many rotations, each half of the last cache, exceed all caches: what goes through them is in none.
+// So many rotations, each half of the last cache, exceed all caches: no cache holds what they go through.
 constexpr std::int64_t kBeyondCaches = 4;
 
-// Long enough for ticks of 10 ms on every core to tell a load of a tenth of a core.
+// Long enough that ticks of 10 ms on every core show another program's load of a tenth of a core.
 constexpr double kWindowSeconds = 0.3;
 
 bool is_undisturbed(const TimedSample& timed) {
   return timed.load <= kDisturbance;
 }
 
-// Each time of an operation's sample over what stays in the last cache, and of that over what no cache holds,
-// where that is another one.
+// The times of an operation in two samples: over what stays in the last cache and, where that is another
+// sample, over what no cache holds.
 using OverBoth = std::array<std::vector<TimedSample>, 2>;
 
 class Sampler {
@@ -58,8 +58,8 @@ class Sampler {
                          [&](std::size_t i) { return streams(operations_[i].work()); });
     to_do_ = static_cast<std::size_t>(sampling_.passes) *
              (all.size() + streaming.size() * static_cast<std::size_t>(sampling_.passes_of_streams));
-    // Mixed, each time otherwise: a slow second is then of operations of all kinds and sizes, and not of
-    // those that predictions take the mean of.
+    // Each pass is mixed anew: a slow second then hits operations of all kinds and sizes, and not just those
+    // whose mean predictions take.
     std::mt19937_64 random(1);
     const auto mixed_pass = [&](std::vector<std::size_t>& turn) {
       std::ranges::shuffle(turn, random);
@@ -128,7 +128,7 @@ class Sampler {
       sample.spread = timing.spread;
       return sample;
     };
-    // Where one run alone goes through more than caches hold, there is no other working set to time.
+    // If one run alone goes through more than caches hold, there is no other working set to time.
     const bool both = streams(work) && Stopwatch::uncached_memory(single) <= sampling_.memory;
     const Clock::time_point begin = Clock::now();
     Timing cached = stopwatch_.time_cached(single);
@@ -138,8 +138,8 @@ class Sampler {
       std::this_thread::sleep_for((Clock::now() - begin) * sampling_.rest);
       return;
     }
-    // What is replayed goes through as many copies as are worth it. Samples of a kind are compared by what
-    // they went through: all that no cache holds counts as the same, and what caches do hold has been timed.
+    // Replays go through as many copies as are worth it. Samples of a kind are compared by what they went
+    // through: all that no cache holds counts as equal, and what caches hold was timed above.
     Timing uncached = stopwatch_.time_uncached(single);
     if (uncached.working_set < std::min(sampling_.memory, sampling_.rotation * kBeyondCaches)) return;
     uncached.working_set = sampling_.memory;
@@ -158,7 +158,7 @@ class Sampler {
     return piece;
   }
 
-  // How the machine was when an operation was timed last.
+  // Records how the machine was when an operation was last timed.
   void settle(std::size_t i, double load, const Pace& pace) {
     for (std::vector<TimedSample>& times : timed_[i]) {
       if (times.empty()) continue;
@@ -210,7 +210,7 @@ double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch&
   double peak = 0;
   for (std::size_t i = first; i < calibration.samples.size(); ++i) {
     const sim::KernelSample& sample = calibration.samples[i];
-    // Products with weights in fewer bits compute in fewer bits, too.
+    // Products with weights in fewer bits compute in fewer bits as well.
     if (sim::is_product(sample.kind) && !sample.stored)
       peak = std::max(peak, sample.flops.value / sample.median.value);
   }

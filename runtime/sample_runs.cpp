@@ -25,11 +25,11 @@ namespace {
 
 constexpr std::int64_t kSteps = 3, kGenerations = 3;  // of which the median counts
 
-// A mean over executions that differ more than this, as of contexts that grow from token to token, says
-// something only of kinds that stream.
+// Where executions differ by more than this, as with contexts that grow from token to token, their mean says
+// something only about kinds that stream.
 constexpr double kSameWork = 1.3;
 
-// Attention of one new token reads a cache that other cores wrote, unlike that of a prompt.
+// Attention of one new token reads a cache that other cores wrote, and attention of a prompt does not.
 using What = std::tuple<sim::OpKind, sim::DType, std::optional<sim::DType>, bool>;
 
 What what(const sim::KernelSample& sample) {
@@ -40,7 +40,7 @@ What what(const sim::KernelSample& sample) {
 struct Executions {
   std::vector<sim::KernelSample> shapes;
 
-  // As one, where they are alike enough.
+  // The executions as one sample, where they are alike enough.
   std::optional<sim::KernelSample> mean() const {
     sim::KernelSample mean = shapes[shapes.size() / 2];
     double flops = 0, bytes = 0, least = std::numeric_limits<double>::infinity(), most = 0;
@@ -105,7 +105,7 @@ std::vector<sim::Scenario> gpu_calibrating_runs(const sim::Hardware& hardware) {
 
 namespace {
 
-// By the rows' places in the report, which are the same each time that a scenario runs.
+// Samples by their rows' places in the report, which are the same each time that a scenario runs.
 std::map<std::size_t, sim::KernelSample> samples_by_row(const sim::Report& measured, sim::Bytes working_set) {
   const auto executions = executions_of(sim::make_plan(measured.source.scenario), working_set);
   std::set<std::string> fused;  // main operations' kernels did more than their own work
@@ -115,7 +115,7 @@ std::map<std::size_t, sim::KernelSample> samples_by_row(const sim::Report& measu
     const sim::Row& row = measured.rows[r];
     if (!row.fused_into.empty() || fused.count(row.id) > 0) continue;
     const auto of = executions.find({row.phase, row.id});
-    // What is recomputed may be a part of the operation.
+    // A recomputation may cover only a part of the operation.
     if (of == executions.end() || row.phase == sim::Phase::recompute || !(row.duration.value > 0)) continue;
     std::optional<sim::KernelSample> sample = of->second.mean();
     if (!sample) continue;
@@ -126,7 +126,7 @@ std::map<std::size_t, sim::KernelSample> samples_by_row(const sim::Report& measu
   return samples;
 }
 
-// Runs once each, and those that were disturbed once more.
+// Runs each scenario once, and once more those that were disturbed.
 class RunSampler {
  public:
   RunSampler(const std::vector<sim::Scenario>& scenarios, const DeviceChoice& device,
@@ -150,7 +150,7 @@ class RunSampler {
   }
 
  private:
-  // Those that were disturbed.
+  // Returns the runs that were disturbed.
   std::vector<std::size_t> pass(const std::vector<std::size_t>& turn) {
     std::vector<std::size_t> disturbed;
     const auto begin = std::chrono::steady_clock::now();
@@ -173,7 +173,7 @@ class RunSampler {
     return disturbed;
   }
 
-  // Its samples by their rows; none where it was stopped.
+  // The samples of a run by their rows; none where it was stopped.
   TimedPiece run_one(const sim::Scenario& scenario) {
     const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
     const bool is_held = sim::share_from_memory(calibration_, memory) < 0.5;

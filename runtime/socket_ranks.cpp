@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
   throw DeviceError("ranks on this machine cannot reach each other: " + what + ": " + std::strerror(errno));
 }
 
-// In Linux's abstract name space: no file is left behind.
+// An address in Linux's abstract name space, so that no file is left behind.
 std::pair<sockaddr_un, socklen_t> address_of(const std::string& job, std::int32_t rank) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -39,14 +39,14 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& job, std::int32_
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
 }
 
-// Anybody on the machine may connect to an abstract name.
+// Whether the other end is of the same user: anybody on the machine may connect to an abstract name.
 bool is_own_user(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
 }
 
-// Until then calls may block; they take no longer than a few bytes do.
+// Calls may still block here; they take no longer than a few bytes do.
 bool transfer(int socket, std::int32_t& rank, bool sends) {
   return (sends ? ::send(socket, &rank, sizeof rank, MSG_NOSIGNAL)
                 : ::recv(socket, &rank, sizeof rank, MSG_WAITALL)) == sizeof rank;
@@ -57,7 +57,7 @@ struct Header {
   std::uint64_t bytes = 0;
 };
 
-// Instead of a message: the rank has all that it wants, or gives up; then rank and reason follow.
+// Tags that replace a message: the rank has all it wants, or it gives up; then rank and reason follow.
 constexpr MessageTag kGoodbye = ~MessageTag{0}, kGivenUp = kGoodbye - 1;
 
 class SocketTransport final : public Transport {
@@ -109,7 +109,7 @@ class SocketTransport final : public Transport {
   void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) override {
     Peer& p = peer(from);
     std::deque<Message>& box = p.box[tag];
-    // What comes now may go where it is wanted, without a copy between.
+    // Data that comes from now on may go where it is wanted, without a copy between.
     arrived_ = false;
     if (box.empty() && parts.size() == 1) awaited_ = {&p, tag, parts.front()};
     while (box.empty() && !arrived_) {
@@ -142,7 +142,7 @@ class SocketTransport final : public Transport {
     Socket socket, pulse;  // the pulse may be none
     bool ended = false;    // said so
     Header header;
-    std::size_t got = 0;  // bytes of the header, then of the message
+    std::size_t got = 0;  // bytes of the header, then those of the message
     bool in_message = false;
     Message message;
     std::byte* into = nullptr;  // where the message goes
@@ -159,7 +159,7 @@ class SocketTransport final : public Transport {
   Peer& peer(std::int32_t rank) { return peers_.at(static_cast<std::size_t>(rank)); }
   std::int32_t rank_of(const Peer& p) const { return static_cast<std::int32_t>(&p - peers_.data()); }
 
-  // Until something arrives, or `to` can take more; takes what has arrived.
+  // Waits until something arrives, or `to` can take more; takes what has arrived.
   void wait_for(std::int32_t to) {
     std::vector<pollfd> polled;
     std::vector<Peer*> of;
@@ -184,8 +184,8 @@ class SocketTransport final : public Transport {
       }
   }
 
-  // Nothing comes on it but its end, of which the messages' connection says more, and word from the system
-  // that the other machine does not answer.
+  // Two things can come on the pulse: its end, of which the messages' connection says more, and the system's
+  // report that the other machine does not answer.
   void feel_pulse(Peer& p) {
     char nothing = 0;
     const ssize_t n = recv(p.pulse.get(), &nothing, sizeof nothing, MSG_DONTWAIT);
@@ -255,7 +255,7 @@ class SocketTransport final : public Transport {
                            p.message.size() - sizeof lost));
   }
 
-  // The first that is lost is what all hear of.
+  // The first rank that is lost is the one that all others hear of.
   [[noreturn]] void lose(std::int32_t lost, const std::string& reason) {
     say_lost(lost, reason);
     throw RankLost(lost, reason);
@@ -266,7 +266,7 @@ class SocketTransport final : public Transport {
     std::memcpy(text.data(), &lost, sizeof lost);
     tell_all(kGivenUp, text + reason);
   }
-  // To whoever can take it at once.
+  // Tells every rank that can take the message at once.
   void tell_all(MessageTag tag, const std::string& text) noexcept {
     const Header header{tag, text.size()};
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);

@@ -26,8 +26,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr std::chrono::milliseconds kLookForLost{50};
-// mpirun kills a second after it has asked to end (odls_base_sigkill_timeout): until then rank 0 may ask for
-// nothing, but must find this process alive.
+// mpirun kills a second after it has asked to end (odls_base_sigkill_timeout). Until then rank 0 may ask for
+// nothing, but it must find this process alive.
 constexpr std::chrono::milliseconds kLinger{800};
 
 constexpr int kFirst = 0;  // the rank that hands out
@@ -76,7 +76,7 @@ struct ProcessName {
 
   bool runs() const {
     if (kill(pid, 0) != 0 && errno == ESRCH) return false;
-    // One that has ended but that nobody has waited for: "PID (NAME) Z ...".
+    // A process that has ended, but that nobody has waited for: "PID (NAME) Z ...".
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string stat;
     std::getline(file, stat);
@@ -142,7 +142,7 @@ class FirstProcess {
     return piece;
   }
 
-  // However the talk ends, this process begins no further piece and leaves the one that it is at.
+  // However the exchange ends, this process begins no further piece and leaves the one that it works on.
   class EndsOwnWork {
    public:
     explicit EndsOwnWork(FirstProcess& process) : process_(process) {}
@@ -158,7 +158,7 @@ class FirstProcess {
     FirstProcess& process_;
   };
 
-  // One piece by this process; false where there is none left.
+  // This process does one piece; false where none is left.
   bool do_own() {
     const std::optional<std::int64_t> piece = next();
     if (!piece) return false;
@@ -219,7 +219,7 @@ class FirstProcess {
       if (stopping) break;
       if (!anything) std::this_thread::sleep_for(kPoll);
     }
-    // Those that are lost are not told; the launcher ends the rest.
+    // Lost processes are not told; the launcher ends the rest.
     if (result_.end == SpreadEnd::process_lost) return;
     for (int rank = 1; rank < group_->size(); ++rank) group_->send(rank, "end");
   }

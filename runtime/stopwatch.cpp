@@ -31,7 +31,7 @@ RunSettings settings_to_time(const sim::Operation& operation) {
   RunSettings settings;
   settings.adamw = {
       .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
-  // Where an operation is of ranks that divide sequences: the first of two.
+  // An operation of ranks that divide sequences runs as on the first of two ranks.
   settings.context = {2, 0};
   settings.vocabulary = {0, operation.dims.vocab};
   return settings;
@@ -60,7 +60,7 @@ Stopwatch::Stopwatch(Device& device, sim::Bytes memory, sim::Bytes rotation, sim
   bf16_template_ = bytes_of(narrow.data(), kTemplate / 2);
   std::transform(values.begin(), values.end(), narrow.begin(), f32_to_f16);
   f16_template_ = bytes_of(narrow.data(), kTemplate / 2);
-  // fp16's upper half is an 8-bit float: random numbers in either of the two formats.
+  // The upper half of an fp16 number is an 8-bit float: random numbers in either of the two formats.
   std::vector<std::uint8_t> bytes(values.size());
   std::transform(narrow.begin(), narrow.end(), bytes.begin(),
                  [](std::uint16_t half) { return static_cast<std::uint8_t>(half >> 8); });
@@ -170,7 +170,7 @@ std::vector<double> Stopwatch::time_for(const SingleOperation& single, double se
   bind(single, {}, rotation_, kMostCopies, true);
   const RunSettings settings = settings_to_time(*bound_.front().operation);
   const double one = run_once(0);
-  // Long enough that the look in between is no pause, short enough for the clock's fall to be seen.
+  // Long enough that the look in between is no pause, short enough to see the clock rate fall.
   constexpr double kBatchSeconds = 0.02;
   const auto batch = static_cast<std::size_t>(std::max(1.0, kBatchSeconds / one));
   std::vector<double> samples;
@@ -199,8 +199,8 @@ double Stopwatch::run_once(std::size_t turn, std::size_t in_a_row) {
   return stamps[1] / static_cast<double>(in_a_row);
 }
 
-// As many as take so many of the clock's ticks that one more or less is 5 %; at the first try code may still
-// be compiled.
+// Enough runs that a tick of the clock more or less is 5 % of their time. In the first try code may still be
+// compiled.
 std::size_t Stopwatch::runs_between_looks(std::size_t first) {
   constexpr double kTicks = 20;
   const double least = kTicks * calibration_limits().tick;
@@ -214,7 +214,7 @@ std::size_t Stopwatch::runs_between_looks(std::size_t first) {
   return runs;
 }
 
-// Runs from turn `first` on, until the sample's time or `most` of them are over.
+// Runs from turn `first` on, until the sample's time is over, or `most` runs are.
 Timing Stopwatch::repeat(std::size_t most, std::size_t first) {
   const std::size_t in_a_row = runs_between_looks(first);
   std::vector<double> samples;
@@ -227,9 +227,9 @@ Timing Stopwatch::repeat(std::size_t most, std::size_t first) {
   return timing_of(samples);
 }
 
-// Copies of the operands from `offset` on, as many as fit into `room` but at most `most`. Filling them
-// brings them into the caches; unfilled, they hold what the constructor or an earlier operation left, which
-// is no value of another type: operands of that are filled and dropped from the caches.
+// Binds copies of the operands from `offset` on, as many as fit into `room`, at most `most`. Filling brings
+// them into the caches. Unfilled, they hold what the constructor or an earlier operation left, which other
+// types cannot read as values: operands of other types are filled, then dropped from the caches.
 void Stopwatch::bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most,
                      bool filled) {
   const sim::Bytes one = operands_size(single);
@@ -261,7 +261,7 @@ void Stopwatch::bind(const SingleOperation& single, sim::Bytes offset, sim::Byte
 void Stopwatch::fill(const SingleOperation& single, sim::DType dtype, const BoundOperand& operand) {
   const auto bytes = static_cast<std::size_t>(operand.bytes);
   if (dtype == sim::DType::int32) {
-    // Token ids spread over the vocabulary; positions: the new tokens come last.
+    // Token ids are spread over the vocabulary. The new tokens have the last positions.
     const sim::Variables& v = single.bound_variables();
     const std::int64_t vocab = single.operation().dims.vocab;
     std::vector<std::int32_t> values(bytes / sizeof(std::int32_t));

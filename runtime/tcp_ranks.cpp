@@ -26,12 +26,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is waited for whoever connects and says nothing, and for a machine that does not answer a call.
+// How long to wait for a caller that says nothing, and for a machine that does not answer a call.
 constexpr std::chrono::seconds kOneCall{3};
-// The system asks whether the other machine answers after so long a silence, so often, so many times.
+// The system asks whether the other machine answers: after so long a silence, so often, so many times.
 constexpr int kSilenceS = 2, kAskEveryS = 1, kAskTimes = 5;
 
-// What each connection begins with.
+// The first data on each connection.
 struct Hello {
   std::array<char, 16> program = kProgram;
   std::uint64_t job = 0;
@@ -40,7 +40,7 @@ struct Hello {
   static constexpr std::array<char, 16> kProgram{'r', 'i', 'd', 'g', 'e', 'p', 'o', 'i', 'n', 't', ' ', '1'};
 };
 
-// Where the others find a rank.
+// Where the other ranks find a rank.
 struct Place {
   std::array<char, NI_MAXHOST> address{};  // empty: where they found the first one
   std::int32_t port = 0;
@@ -60,7 +60,7 @@ struct Addresses {
   }
 };
 
-// Null host: all of this machine's. An error of getaddrinfo, or 0.
+// A null host means all of this machine's addresses. Returns an error of getaddrinfo, or 0.
 int find(const char* host, const std::string& port, int family, Addresses& found) {
   addrinfo wanted{};
   wanted.ai_family = family;
@@ -77,7 +77,7 @@ void set(int socket, int level, int option, int value) {
   setsockopt(socket, level, option, &value, sizeof value);
 }
 
-// At the port on all addresses of this machine, by IPv6 and IPv4 where it has both.
+// Listens on the port at all addresses of this machine, by IPv6 and IPv4 where it has both.
 Socket listen_at(const std::string& port, std::int32_t size) {
   std::string why = "no such port";
   for (const int family : {AF_INET6, AF_INET}) {
@@ -111,7 +111,7 @@ std::string text_of(const sockaddr* address, socklen_t length) {
   return std::string(all.starts_with(kMapped) ? all.substr(kMapped.size()) : all);
 }
 
-// The other end's.
+// The address of the other end.
 std::string address_of(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
@@ -127,7 +127,7 @@ int milliseconds_until(Clock::time_point end) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
 }
 
-// A few bytes, whole, in time.
+// Transfers a few bytes completely and in time.
 bool transfer(const Socket& socket, void* data, std::size_t bytes, bool sends, Clock::time_point end) {
   for (auto at = static_cast<std::byte*>(data); bytes > 0;) {
     pollfd polled{socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0};
@@ -142,7 +142,7 @@ bool transfer(const Socket& socket, void* data, std::size_t bytes, bool sends, C
   return true;
 }
 
-// Null where nobody answers there now; `why` says so.
+// Null where nobody answers at that address now; `why` says so.
 Socket call(const std::string& host, const std::string& port, std::string& why) {
   Addresses found;
   if (const int error = find(host.c_str(), port, AF_UNSPEC, found); error != 0) {
@@ -185,7 +185,7 @@ class Ranks {
 
   std::string port() const { return std::to_string(own_.port); }
 
-  // What the first rank does, and what the others do.
+  // Connects all ranks: the first rank's part, and the part of the others.
   void bring_together() {
     accept_from(1);
     std::vector<Place> places(messages_.size());
@@ -232,7 +232,7 @@ class Ranks {
     return (hello.is_pulse != 0 ? pulses_ : messages_)[static_cast<std::size_t>(hello.rank)];
   }
 
-  // Both connections.
+  // Makes both connections to a rank.
   void connect_to(std::int32_t rank, const std::vector<std::string>& hosts, const std::string& port) {
     Hello hello = own_;
     for (const bool is_pulse : {false, true}) {
@@ -255,7 +255,7 @@ class Ranks {
     }
   }
 
-  // Both connections of all ranks from `first` on.
+  // Accepts both connections of all ranks from `first` on.
   void accept_from(std::int32_t first) {
     for (std::int64_t left = 2 * std::int64_t{own_.size - first}; left > 0;) {
       pollfd polled{door_.get(), POLLIN, 0};

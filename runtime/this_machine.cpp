@@ -59,7 +59,7 @@ std::int64_t control_group_limit() {
   return least;
 }
 
-// The least time there is of files that went meanwhile, and of folders that are not there.
+// The least possible time for files that disappeared meanwhile, and for folders that are not there.
 fs::file_time_type changed(const fs::path& path) {
   std::error_code none;
   const fs::file_time_type written = fs::last_write_time(path, none);
@@ -112,7 +112,7 @@ fs::path machine_of_ranks_name(int ranks, int threads) {
   return "this-machine-" + std::to_string(ranks) + "-ranks-" + std::to_string(threads) + "-threads.json";
 }
 
-// A cache that cannot be written costs a sentence.
+// If a cache file cannot be written, the only result is a sentence.
 bool keep_if_possible(std::string_view json, const fs::path& name) {
   try {
     write_file(writable_cache_directory() / name, json);
@@ -129,7 +129,7 @@ std::optional<T> read_cached(const fs::path& name, T (*from_json)(std::string_vi
   const std::optional<fs::path> directory = cache_directory();
   if (!directory) return std::nullopt;
   const fs::path file = *directory / name;
-  // A disk that fails is the caller's: measuring again takes minutes, and the next read may succeed.
+  // A failing disk is the caller's to handle: measuring again takes minutes, and the next read may succeed.
   try {
     const std::optional<std::string> text = sim::file_text(file);
     if (!text) return std::nullopt;
@@ -155,8 +155,8 @@ std::optional<BegunCalibration> begun_before() {
   return begun;
 }
 
-// With as many threads as kernels use now. `keep` is called with what was measured, unless it was stopped;
-// then what was timed is kept for the next call.
+// Measures with as many threads as kernels use now. `keep` is called with the result, unless measuring was
+// stopped; then what was timed is kept for the next call.
 sim::Calibration measure_this_machine(const EventSink& sink, const std::stop_token& stop, auto keep) {
   const fs::path unfinished = begun_name();
   BegunCalibration begun = begun_before().value_or(BegunCalibration{});
@@ -175,7 +175,7 @@ sim::Calibration measure_this_machine(const EventSink& sink, const std::stop_tok
   return calibration;
 }
 
-// Unless it is of another machine, or of other software.
+// Nothing if the calibration is of another machine, or of other software.
 std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std::string& cpu,
                                                 const std::string& software) {
   std::optional<sim::Calibration> calibration = cached_calibration(name);
@@ -183,7 +183,7 @@ std::optional<sim::Calibration> cached_if_valid(const fs::path& name, const std:
   return calibration;
 }
 
-// Sets how the ranks are linked, too: the bus bandwidth of the largest all-reduce.
+// Also sets how the ranks are linked: the bus bandwidth of the largest all-reduce.
 void add_collectives(sim::Calibration& calibration, Communicator& communicator, const EventSink& sink) {
   constexpr std::int64_t kLargest = 64 << 20;
   constexpr double kSecondsEach = 0.05;
@@ -230,7 +230,7 @@ std::string cpu_name() {
 
 std::string cpu_name(int threads) {
   std::string model = "CPU";
-  // A read that fails must not look like another machine, whose calibration is measured and replaced.
+  // A failed read must not look like another machine, whose calibration would be measured and replaced.
   std::istringstream in(sim::file_text("/proc/cpuinfo").value_or(""));
   for (std::string line; std::getline(in, line);) {
     if (line.rfind("model name", 0) != 0) continue;
@@ -274,7 +274,7 @@ sim::Calibration machine_of_ranks(Communicator& communicator, int threads, bool 
   const fs::path name = machine_of_ranks_name(ranks, threads_of_first);
   std::optional<sim::Calibration> known;
   if (!afresh) known = cached_if_valid(name, cpu_name(threads_of_first), ranks_version());
-  // One that came while the others looked is not there for all.
+  // A calibration that came while the others looked is not there for all ranks.
   if (communicator.of_first(known.has_value() ? 1 : 0) > 0) return known.value_or(sim::Calibration{});
   sim::Calibration calibration = calibrate_cpu(is_first ? sink : EventSink(), stop, threads, ranks);
   if (communicator.any(stop.stop_requested())) return calibration;

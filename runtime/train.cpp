@@ -32,17 +32,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The first step pages memory in and warms caches up: it is reported, but no statistics are made of it while
-// there are others.
+// The first step pages memory in and warms caches up. It is reported, but statistics leave it out where there
+// are other steps.
 constexpr std::size_t kWarmUpSteps = 1;
 
-// Where steps are replayed: the first ones are timed operation by operation.
+// Where steps are replayed, the first ones are timed operation by operation.
 constexpr std::size_t kTimedBeforeReplay = 4;
 
 // A live view gets rows after the first step and then this often.
 constexpr double kRowsEverySeconds = 2;
 constexpr double kRanksEverySeconds = 0.5;
-// Operations are many: of a long run they are told ever less often, a tenth of the time apart.
+// There are many operations: a long run tells them less and less often, a tenth of its time apart.
 constexpr double kOperationsEverySeconds = 2, kOperationsEveryShare = 0.1;
 constexpr std::int64_t kStepsWithMemory = 4;
 
@@ -81,11 +81,11 @@ class Measurements {
 
   std::size_t timed_steps() const { return timings_.size(); }
 
-  // A step that was run whole.
+  // Adds a step that was run whole.
   void add_whole(double step_seconds) { whole_seconds_.push_back(step_seconds); }
 
-  // Rows as they are in the median over the steps after warm-up, with the 10th and 90th percentile, together
-  // as long as the median step; ledger and timeline. The step's time is that of whole steps, where there are
+  // Rows have the median over the steps after warm-up, with the 10th and 90th percentile, and add up to
+  // the median step; ledger and timeline follow. The step's time is that of whole steps where there are
   // any.
   void fill(sim::Report& report) const {
     if (timings_.empty()) return;
@@ -197,7 +197,7 @@ class Trainer {
     if (settings_.tell_timelines && timed_ == step && told_ != step) tell_timelines(step, begin, true);
     send_rows_of_all();
     write_trace();
-    send_timeline();  // once: its points add up in a stream, and the first step's times are no step's
+    send_timeline();  // once: its points add up in a stream, and the first step's times fit no other step
     emit(sim::EndEvent{.step_time = report_.step_time,
                        .step_low = report_.step_low,
                        .step_high = report_.step_high,
@@ -212,7 +212,7 @@ class Trainer {
     if (sink_) sink_(event);
   }
 
-  // Weights and data; returns the steps already done.
+  // Loads weights and data; returns the number of steps already done.
   std::int64_t start() {
     const sim::Workload& workload = run_.plan().scenario.workload;
     data_.emplace(TokenData::load(
@@ -234,7 +234,7 @@ class Trainer {
     return state.step;
   }
 
-  // Several ranks end after the same step: that in which one was asked to.
+  // All ranks end after the same step: the one in which any of them was asked to stop.
   bool stopped(const std::stop_token& stop) const {
     return run_.communicator().size() > 1 ? stopped_ : stop.stop_requested();
   }
@@ -293,8 +293,8 @@ class Trainer {
     return run_.plan().scenario.workload.seq_len / run_.plan().scenario.strategy.context_parallel;
   }
 
-  // Row b of step i (from 0) is sequence i * B + b, B the global batch. Each data-parallel rank has as many
-  // rows in turn.
+  // Row b of step i (from 0) is sequence i * B + b, where B is the global batch. The data-parallel ranks take
+  // equal runs of rows in turn.
   void fill_inputs(std::int64_t step) {
     std::vector<std::int32_t>& tokens = host_tokens_;
     std::vector<std::int32_t>& targets = host_targets_;
@@ -327,7 +327,7 @@ class Trainer {
     }
   }
 
-  // Targets one token further on; the last of a sequence has none.
+  // Targets are the tokens one place further on; the last token of a sequence has none.
   static void shift_sequences(std::vector<std::int32_t>& targets, std::int64_t length) {
     constexpr std::int32_t kNoTarget = -1;
     const auto step = static_cast<std::size_t>(length);
@@ -338,10 +338,10 @@ class Trainer {
     }
   }
 
-  // As one graph, whose actions nobody times.
+  // Whether a step runs as one graph, whose actions are not timed one by one.
   bool runs_whole() const { return settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay; }
 
-  // By rank 0's clock.
+  // Rank 0's clock decides.
   bool wants_ranks_told() const {
     return settings_.tell_timelines && !runs_whole() && run_.communicator().rank() == 0 &&
            (!ranks_told_ || seconds_between(*ranks_told_, Clock::now()) >= kRanksEverySeconds);
@@ -370,7 +370,7 @@ class Trainer {
     return measured_timeline(run_.plan(), first, stamps);
   }
 
-  // What is live while the first steps run: by the plan, at the times at which their operations ran.
+  // What is live while the first steps run, by the plan, at the times at which their operations ran.
   void tell_memory(std::int64_t step, Clock::time_point begin) {
     if (!settings_.tell_timelines || settings_.resume || step > kStepsWithMemory || timed_ != step) return;
     const double end = seconds_between(begin, Clock::now());
@@ -381,14 +381,14 @@ class Trainer {
                               memory_of_step(step == 1 ? sim::Step::first : sim::Step::later)});
   }
 
-  // Over all ranks' tokens. What ranks must agree on after a step goes with it: whether one was asked to
-  // stop, whether they tell when their passes ran.
+  // The mean over all ranks' tokens. What ranks must agree on after a step is sent along: whether one of them
+  // was asked to stop, and whether they tell when their passes ran.
   double mean_loss(const std::stop_token& stop) {
     struct OfRank {
       double loss = 0, stop = 0, tell = 0;
     };
     OfRank own{.stop = stop.stop_requested() ? 1.0 : 0.0, .tell = wants_ranks_told() ? 1.0 : 0.0};
-    // Tensor-parallel ranks have the same losses.
+    // Tensor-parallel ranks have the same losses, so only the first of them adds its own.
     if (run_.place().tensor == 0) {
       host_losses_.resize(tokens_per_micro_batch_);
       for (std::int64_t m = 0; m < micro_batches_; ++m) {
@@ -413,7 +413,7 @@ class Trainer {
     return sum / static_cast<double>(tokens_per_step());
   }
 
-  // In fp16 (loss_scale.h).
+  // Whether the loss is scaled, as it is in fp16 (loss_scale.h).
   bool scales_loss() const { return overflow_ != sim::kNoBuffer; }
   bool overflowed() {
     float found = 0;
@@ -421,15 +421,15 @@ class Trainer {
     return found != 0;
   }
 
-  // Before clipping.
+  // The norm before clipping.
   double gradient_norm() {
     std::array<double, 2> sum_and_norm{};
     run_.read(norm_, std::span<double>(sum_and_norm));
     return sum_and_norm[1];
   }
 
-  // The first micro-batch's gradient has its part of the step's mean loss: as many micro-batches times as
-  // large, it is of the mean loss of its own tokens. The step's norm is without the loss's scale already.
+  // The first micro-batch's gradient is of its part of the step's mean loss. Times the number of
+  // micro-batches it is of the mean loss of its own tokens. The step's norm has no loss scale in it any more.
   void measure_noise(sim::StepResult& step, float loss_scale) {
     double squares = 0;
     run_.read(first_squares_, std::span(&squares, 1));
@@ -466,7 +466,7 @@ class Trainer {
     report_.step_high = measured.step_high;
   }
 
-  // Rows and ledger of every rank, each with its number.
+  // Sends rows and ledger of every rank, each with the rank's number.
   void send_rows_of_all() {
     Communicator& communicator = run_.communicator();
     if (communicator.size() == 1) return send_rows();
@@ -491,7 +491,7 @@ class Trainer {
     report_.step_high = own.step_high;
   }
 
-  // In the mean of the ranks that have layers with experts.
+  // The mean over the ranks that have layers with experts.
   double expert_imbalance() {
     Communicator& communicator = run_.communicator();
     const double own = run_.executor().expert_imbalance();

@@ -49,7 +49,7 @@ EventSink WatchedRun::sink() {
 
 void WatchedRun::look() {
   const Clock::time_point begin = Clock::now();
-  // Nothing is known of memory here: it is taken to change as arithmetic does, and changes no result.
+  // Nothing is known of memory here: it is assumed to change as arithmetic does, and it changes no result.
   Pace now{.arithmetic = machine_->look()};
   now.streams.fill(now.arithmetic);
   stretches_.looked(now);

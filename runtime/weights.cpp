@@ -12,7 +12,7 @@ namespace {
 
 using sim::Model;
 
-// A linear layer or norm of a decoder layer, by the plan's name, in the three conventions for names.
+// A linear layer or norm of a decoder layer: the plan's name, and its names in three conventions.
 struct LayerName {
   std::string_view plan, llama, gpt2, gguf;
 };
@@ -37,8 +37,8 @@ constexpr LayerName kHybridNames[] = {
     {"layer.state_space.in", "mixer.in_proj", "", ""}, {"layer.state_space.out", "mixer.out_proj", "", ""},
 };
 
-// Families with names of their own; what Llama-likes call things is written out below. A layer's names follow
-// `layers` and the layer's number. Weights are stored (out, in). An empty name: the family has none.
+// Families with names of their own; Llama-like names are written out below. A layer's names follow `layers`
+// and the layer's number. Weights are stored (out, in). An empty name: the family has none.
 struct FamilyNames {
   std::string_view layers, embedding, position, embedding_norm, final_norm, head;
   std::string_view attention_norm, mlp_norm, qkv, query, key, value, output, up, down;
@@ -130,7 +130,7 @@ bool is_gpt_oss(const Model& model) {
   return model.activation == sim::Activation::clamped_swiglu;
 }
 
-// Mixtral calls the three matrices of an expert by numbers; Qwen's and DeepSeek's as those of a dense layer.
+// Mixtral numbers the three matrices of an expert; Qwen and DeepSeek name them as in a dense layer.
 bool is_mixtral(const Model& model) {
   return !model.has_latent_attention() && model.qk_norm == sim::QkNorm::none && !model.moe.shared_expert_gate;
 }
@@ -222,7 +222,7 @@ class Namer {
   WeightPart table(std::string_view owner, std::int64_t rows) const {
     return {.tensor = std::string(owner) + std::string(kind_), .rows = rows, .cols = model_.hidden_size};
   }
-  // Rows (out, in) or a bias (out).
+  // Rows (out, in) of a weight, or a bias (out).
   WeightPart linear(const std::string& owner, std::int64_t out, std::int64_t in) const {
     const bool matrix = kind_ == ".weight";
     return {.tensor = owner + std::string(kind_),
@@ -305,7 +305,7 @@ class Namer {
     return {fused};
   }
 
-  // Experts one after the other, each with its gate before what the gate multiplies.
+  // Experts follow each other, each with its gate before what the gate multiplies.
   std::vector<WeightPart> expert_parts() const {
     if (is_gguf()) unknown();
     const sim::MixtureOfExperts& e = model_.moe;
@@ -359,7 +359,7 @@ class Namer {
     return parts;
   }
 
-  // DeepSeek's, whose rotary embeddings turn neighbouring elements.
+  // The parts of DeepSeek's attention, whose rotary embeddings rotate neighbouring elements.
   std::vector<WeightPart> latent_parts() const {
     if (is_gguf()) unknown();
     const sim::LatentAttention& a = model_.latent;
@@ -391,7 +391,7 @@ class Namer {
     unknown();
   }
 
-  // A gain for all heads of queries and one for those of keys, or one as wide as all heads for each.
+  // One gain for all heads of queries and one for those of keys, or for each as wide as all its heads.
   std::vector<WeightPart> qk_norm() const {
     if (is_gguf()) unknown();
     const bool each = model_.qk_norm == sim::QkNorm::per_head;
@@ -459,7 +459,7 @@ std::vector<WeightPart> parts_of_module(const Model& model, WeightNames names, s
   const std::string block = "model.layers." + std::to_string(layer) + ".";
   const std::size_t dot = name.rfind('.');
   const std::string_view owner = name.substr(0, dot);
-  // The embedding comes first there.
+  // In this projection the embedding comes first.
   if (owner == "projection")
     return {{.tensor = block + "eh_proj.weight",
              .rows = model.hidden_size,

@@ -12,8 +12,8 @@ namespace {
 // A block of each matrix, 64 KiB and less, lies in the first two caches.
 constexpr int kRows = 64, kColumns = 128, kDepth = 128;
 
-// block (rows, columns) = the elements of a matrix from (row, column) on; of its transpose where it is given
-// as that.
+// block (rows, columns) = the elements of a matrix from (row, column) on; `transposed`: the matrix is given
+// as its transpose.
 void pack(float* block, const float* matrix, int stride, bool transposed, int row, int column, int rows,
           int columns) {
   for (int i = 0; i < rows; ++i)

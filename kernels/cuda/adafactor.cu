@@ -6,7 +6,7 @@
 namespace kernels::cuda {
 namespace {
 
-// A block reads a tile of so many rows and of kWarp vectors of columns; each of its warps every eighth row.
+// A block reads a tile of so many rows and kWarp vectors of columns; a warp of it takes every eighth row.
 constexpr int kRows = 64;
 constexpr int kThreads = kUpdateThreads, kWarps = kThreads / kWarp;
 
@@ -43,7 +43,7 @@ struct Tile {
   }
 };
 
-// of_columns (row tiles, matrices, cols) and of_rows (column tiles, matrices, rows): sums of squares of a
+// of_columns (row tiles, matrices, cols), of_rows (column tiles, matrices, rows): sums of squares over a
 // tile.
 template <class G, int Width>
 CUDA_KERNEL(kThreads)
@@ -78,8 +78,8 @@ adafactor_squares_kernel(float* of_columns, float* of_rows, const G* gradient, c
   }
 }
 
-// Moments of columns, then those of rows, a thread each: towards the mean of `tiles` sums, which lie `all`
-// apart.
+// Moves the moments of columns, then those of rows, a thread each, towards the mean of `tiles` sums, which
+// lie `all` apart.
 CUDA_DEVICE void move_moment(float* moment, const float* sums, std::int64_t tiles, std::int64_t all,
                              std::int64_t of, double by) {
   double sum = 0;
@@ -102,7 +102,7 @@ adafactor_moments_kernel(float* column_moment, float* row_moment, const float* o
                 step->adafactor_by);
 }
 
-// means (matrices): of the moments of a matrix's rows, a block each.
+// means (matrices): the mean of the moments of each matrix's rows, by a block each.
 CUDA_KERNEL(kThreads) adafactor_means_kernel(double* means, const float* row_moment, std::int64_t rows) {
   const float* const own = row_moment + block_index().x * rows;
   double sum = 0;
@@ -112,8 +112,8 @@ CUDA_KERNEL(kThreads) adafactor_means_kernel(double* means, const float* row_mom
   if (thread_index() == 0) means[block_index().x] = sum / static_cast<double>(rows);
 }
 
-// What a gradient is multiplied by: one over the root of its estimated square, which is a column's moment
-// times a row's over the mean of all rows', at least kEps^2. torch.optim.Adafactor's eps.
+// Factor of a gradient: one over the root of its estimated square. The estimate is a column's moment times a
+// row's over the mean of all rows', at least kEps^2. torch.optim.Adafactor's eps.
 constexpr float kEps = std::numeric_limits<float>::epsilon();
 struct Estimates {
   const float *row_moment, *column_moment;
@@ -135,7 +135,7 @@ CUDA_DEVICE float update_of(float g, float of_row, float of_column) {
   return g * fminf(of_row * of_column, 1 / kEps);
 }
 
-// partials: a tile's sum of the squares of what gradients become.
+// partials: for each tile, the sum of the squares of the scaled gradients.
 template <class G, int Width>
 CUDA_KERNEL(kThreads)
 adafactor_update_squares_kernel(double* partials, const G* gradient, Estimates of,
@@ -197,7 +197,7 @@ adafactor_kernel(P* parameter, const G* gradient, float* master, Estimates of, c
 void move(const Context& context, const AdafactorTensor& t, const double* gradient_scale,
           const AdamWStep* step, bool decay) {
   const Shape s{t.rows, t.cols, static_cast<int>(t.matrices), t.column_moment != nullptr};
-  // A vector's moments are those of columns of one row.
+  // The moments of a vector are those of the columns of one row.
   float* const column_moment = s.is_matrix ? t.column_moment : t.row_moment;
   constexpr std::size_t kSumBytes = kThreads * sizeof(double);
   ScratchArrays arrays{context};
@@ -213,8 +213,8 @@ void move(const Context& context, const AdafactorTensor& t, const double* gradie
         float* const of_rows = arrays.next<float>(column_tiles * s.matrices * s.rows);
         const Index3 grid{static_cast<int>(column_tiles), static_cast<int>(row_tiles), s.matrices};
         const G* const gradient = t.gradient.as<G>();
-        // First, so that the three passes over the gradient follow each other: one that the second-level
-        // cache holds comes from memory once.
+        // This comes first, so that the three passes over the gradient follow each other: a gradient that
+        // fits in the second-level cache is then read from memory once.
         const ConstTensor value =
             t.master != nullptr ? ConstTensor(t.master, Type::f32) : ConstTensor(t.parameter);
         sums_of_squares(arrays.rest, squares, value, 1, s.count());

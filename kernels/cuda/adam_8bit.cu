@@ -8,14 +8,14 @@ constexpr int kCodes = 256;
 constexpr int kEach = static_cast<int>(kMomentBlock) / kWarp;  // a lane's of a block
 constexpr int kWarps = kUpdateThreads / kWarp;
 
-// The code of the nearest of `values`, as kernels::moment_code(). What decade x lies in says where the next
-// value below it is, or the one below that: one comparison is left. x is at most 1.
+// The code of the nearest of `values`, as kernels::moment_code() finds it. The decade of x tells where the
+// next value below it is, or the one below that: one comparison is left. x is at most 1.
 template <bool is_signed>
 CUDA_DEVICE int code_of(float x, const float* values) {
   constexpr int kZero = kMomentZero<is_signed>, kTop = kMomentParts<is_signed> << 6;
-  // A decade's values are from a tenth of it on, 0.9 / parts apart: parts + the number of x's part is
-  // parts / 0.9 * x / decade + parts * 8 / 9. Each decade down has half as many parts and a tenth of the
-  // size.
+  // A decade's values begin at a tenth of it and are 0.9 / parts of it apart. So parts + the number of x's
+  // part is parts / 0.9 * x / decade + parts * 8 / 9. Each decade further down has half as many parts and a
+  // tenth of the size.
   const float size = fabsf(x);
   float slope = kTop / 0.9f, offset = kTop * 8 / 9.0f, bound = 0.1f;
 #pragma unroll
@@ -26,15 +26,15 @@ CUDA_DEVICE int code_of(float x, const float* values) {
     }
     bound /= 10;
   }
-  // Between two decades the middle of the neighbours is at most a fifth of a part above the decade's begin.
+  // Between two decades, the middle of the neighbours is at most a fifth of a part above the decade's start.
   const int steps = static_cast<int>(size * slope + offset - 0.25f) + 1 - kMomentParts<is_signed>;
   int below = x < 0 ? kZero - steps - 1 : kZero + steps;
   below = below < 0 ? 0 : below > kCodes - 2 ? kCodes - 2 : below;
   return below + (x - values[below] > values[below + 1] - x ? 1 : 0);  // of NaN the one below
 }
 
-// A warp moves a block of moments. Whole: a lane's elements lie side by side, and the count is a multiple of
-// theirs.
+// A warp moves a block of moments. Whole: a lane's elements lie side by side, and the count of elements is a
+// multiple of theirs.
 template <class P, class G, bool Whole>
 CUDA_KERNEL(kUpdateThreads)
 adamw_8bit_kernel(P* parameter, const G* gradient, std::uint8_t* moment1, std::uint8_t* moment2,

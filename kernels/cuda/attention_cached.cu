@@ -1,6 +1,6 @@
-// Attention against a KV cache. A few new tokens (decode, and the verification of drafted tokens): split over
-// the keys, as Flash-Decoding (Dao, Haziza, Massa, Sizov 2023). The last block of a head of keys to end
-// merges what all of its blocks have.
+// Attention against a KV cache, for a few new tokens (decode, and the verification of drafted tokens). It is
+// split over the keys, as in Flash-Decoding (Dao, Haziza, Massa, Sizov 2023). The last block of a head of
+// keys to end merges the results of all its blocks.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -27,8 +27,8 @@ constexpr int kBlocks = 2 * 132;  // to fill the largest GPU here
 constexpr float kLog2e = 1.44269504088896341f;
 static_assert(kKeyTile == kWarps * kCacheRun, "each warp has one run of every tile of keys");
 
-// The tile's row r is query r / heads of query head r % heads of the group. T: the type of queries, bf16 or
-// f16; K: that of keys and values.
+// Row r of the tile is query r / heads, of query head r % heads of the group. T: the type of queries, bf16 or
+// f16; K: the type of keys and values.
 template <class T, class K>
 struct DecodeArguments {
   Heads<const T> q;
@@ -55,7 +55,7 @@ struct DecodeArguments {
   }
 };
 
-// The base of the exponentials of a row and what its head's sink adds to their sum.
+// The base of a row's exponentials, and what its head's sink adds to their sum.
 struct Sink {
   float most, sum;
 };
@@ -66,17 +66,17 @@ CUDA_DEVICE Sink with_sink(const Arguments& a, int group, int row, float most) {
   return {raised, exp2_fast(sink - raised)};
 }
 
-// How many blocks of each head of keys have ended; zeros between kernels. One stream at a time uses it.
+// How many blocks of each head of keys have ended; all 0 between kernels. One stream at a time uses it.
 constexpr int kMostHeads = 1 << 16;
 #ifdef __CUDACC__
 __device__
 #endif
     std::uint32_t blocks_that_ended[kMostHeads];
 
-// Elements of a row that a thread brings together.
+// Elements of a row that a thread merges.
 constexpr int kColumns = 4;
 
-// What the blocks of a head of keys have, as its output. weights: shared memory, (rows, splits).
+// Merges the results of a head of keys' blocks into its output. weights: shared memory, (rows, splits).
 template <int D, class T, class K>
 CUDA_DEVICE void merge(const DecodeArguments<T, K>& a, int batch, int group, int splits, float* weights) {
   const AttentionSizes& s = a.s;
@@ -112,19 +112,19 @@ CUDA_DEVICE void merge(const DecodeArguments<T, K>& a, int batch, int group, int
   }
 }
 
-// Blocks of a multiprocessor that registers are kept for; 0: as the compiler sees fit. Where it aims at four
-// of these blocks it spills, and shared memory has room for three on an A100.
+// Blocks of a multiprocessor that registers are kept for; 0: the compiler decides. If it aims at four of
+// these blocks, it spills, and shared memory has room for only three on an A100.
 template <int D, class K, bool Masked>
 inline constexpr int kResident = (sizeof(K) == 1 && (D == 96 || (Masked && D == 80))) ? 3 : 0;
 
-// The stride of rows of outputs in shared memory: eight floats more than a row's elements, so that rows one
-// after the other lie in other banks.
+// The stride of rows of outputs in shared memory: eight floats more than a row's elements, so that
+// consecutive rows lie in different banks.
 template <int D>
 inline constexpr int kOutStride = D + 8;
 
-// Each warp goes through its own runs of keys, without waiting for the others. Shared memory: for each warp
-// kStages runs of keys and of values; in the end, over these, each warp's output (16, D), maxima and sums in
-// fp32, then merge()'s weights. Grid: (splits, G, B).
+// Each warp goes through its own runs of keys, without waiting for the others. Shared memory: kStages runs of
+// keys and of values for each warp; in the end, in the same place, each warp's output (16, D), maxima and
+// sums in fp32, then merge()'s weights. Grid: (splits, G, B).
 template <int D, class T, class K, bool Masked>
 CUDA_KERNEL_RESIDENT(kThreads, (kResident<D, K, Masked>))
 decode_kernel(DecodeArguments<T, K> a) {
@@ -150,7 +150,7 @@ decode_kernel(DecodeArguments<T, K> a) {
   QueryTile queries{0, s.T, position, position + s.T, true};
   if constexpr (Masked) queries.window = s.window, queries.chunk = s.chunk;
   const int first_tile = Masked ? queries.first_key_tile() : 0, tiles = queries.key_tiles() - first_tile;
-  // Blocks that get a tile. The grid is for as many tiles as the cache has room for.
+  // Blocks that get a tile. The grid has as many as the cache has room for tiles.
   const int splits = tiles < grid_size().x ? tiles : grid_size().x;
   if (split >= splits) return;
   Part part = part_of(tiles, split, splits);
@@ -169,7 +169,7 @@ decode_kernel(DecodeArguments<T, K> a) {
     }
     commit_copies();
   };
-  // Code that runs once is waited for: as little of it as registers allow.
+  // Fetching code that runs once takes time: there is as little of it as registers allow.
 #pragma unroll(sizeof(K) == 1 ? kStages - 1 : 1)
   for (int stage = 0; stage < kStages - 1; ++stage) copy_run(part.begin + stage);
 
@@ -287,8 +287,8 @@ kv_append_kernel(AppendArguments<T, K> a) {
   }
 }
 
-// A block a token; a thread takes Width elements of the first half of a head, and what stands in their place
-// in the second half: the pairs that rotate together.
+// A block a token; a thread takes Width elements of the first half of a head, and the elements at the same
+// place in the second half: these pairs rotate together.
 template <int Width, class T, class K>
 CUDA_KERNEL(kThreads)
 rope_kv_append_kernel(AppendArguments<T, K> a) {
@@ -387,7 +387,7 @@ void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const
                       const std::int32_t* positions, AttentionShape s, ConstTensor sinks) {
   if (!flash_takes(qkv.type, s.D))
     return simple::forward_with_cache(context, out, qkv, cache, positions, s, sinks);
-  // Copies are of 16 bytes: rows of e4m3 may be of half of that.
+  // Copies are of 16 bytes, but the length of a row of e4m3 may be a multiple of only 8.
   if (s.T * s.H / s.G > kRows || (cache.is_fp8() && s.D % 16 != 0))
     return attention_flash_with_cache(context, out, qkv, cache, positions, s, sinks);
   with_16_bit_type(qkv.type, [&]<class T>(T) {

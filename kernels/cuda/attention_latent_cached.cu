@@ -1,7 +1,7 @@
-// Attention to cached latents, whose up-projections are absorbed by queries and output: what is cached of a
-// token is the key and, but for its rotated part, the value of all heads. Rows of a tile of queries are heads
-// of tokens; the cache is split over blocks, and the last block of a tile merges what all have, as in
-// attention_cached.cu.
+// Attention to cached latents, whose up-projections are absorbed into queries and output. What is cached for
+// a token is the key of all heads and, without its rotated part, also their value. The rows of a tile of
+// queries are heads of tokens. The cache is split over blocks, and the last block of a tile to end merges the
+// results of all, as in attention_cached.cu.
 #include <algorithm>
 #include <string>
 
@@ -22,7 +22,7 @@ constexpr int kScoreStride = kKeys + 8;  // 16 lanes that store pairs of scores 
 constexpr int kMultiprocessors = 132;    // of the largest GPU here
 constexpr float kLog2e = 1.44269504088896341f;
 
-// Rows of queries are (B, T, H), all heads of a token one after the other.
+// Rows of queries are (B, T, H): all heads of a token follow each other.
 template <class T>
 struct LatentDecodeArguments {
   SplitRows<const T> q;  // of L + P: absorbed, and rotated
@@ -36,14 +36,14 @@ struct LatentDecodeArguments {
   AttentionSizes s;  // D: L + P; V: L
 };
 
-// How many blocks of each tile of queries have ended; zeros between kernels. One stream at a time uses it.
+// How many blocks of each tile of queries have ended; all 0 between kernels. One stream at a time uses it.
 constexpr int kMostTiles = 1 << 14;
 #ifdef __CUDACC__
 __device__
 #endif
     std::uint32_t latent_blocks_that_ended[kMostTiles];
 
-// Shared memory of a block, D wide tiles of RowTiles times 16 queries.
+// A block's shared memory; tiles are D wide and have RowTiles times 16 queries.
 template <int D, int RowTiles>
 struct LatentTiles {
   static constexpr int kTall = RowTiles * kRows;
@@ -52,12 +52,12 @@ struct LatentTiles {
                        kWeights = SharedTile<kKeys>::elements(kTall);
   static constexpr int kScores = kSlices * kTall * kScoreStride;
 
-  // Elements of 16 bits, then floats: of each row a factor, the base of its exponentials, and their sum.
+  // Elements of 16 bits, then floats: each row's factor, the base of its exponentials, and their sum.
   static constexpr std::size_t kBytes =
       2 * (kQueries + 2 * kRun + kWeights) + sizeof(float) * (kScores + 3 * kTall);
 };
 
-// What the blocks of a tile of queries have, as its rows of the output. weights: shared memory, (rows,
+// Merges the results of a tile of queries' blocks into its rows of the output. weights: shared memory, (rows,
 // splits).
 template <class T>
 CUDA_DEVICE void merge_latents(const LatentDecodeArguments<T>& a, std::int64_t tile, int tall,
@@ -94,9 +94,9 @@ CUDA_DEVICE void merge_latents(const LatentDecodeArguments<T>& a, std::int64_t t
 }
 
 // D, V: widths of the tiles that hold L + P and L columns. A tile of keys goes through three stages, with a
-// barrier before each: its scores, where a warp has 16 rows, 16 keys and a slice of the columns; the softmax,
-// where a warp has rows and a lane a key; and the output, where a warp has 16 rows and a part of the columns.
-// Grid: (splits, tiles of queries, B).
+// barrier before each. Scores: a warp has 16 rows, 16 keys and a slice of the columns. Softmax: a warp has
+// rows, and a lane has a key. Output: a warp has 16 rows and a part of the columns. Grid: (splits, tiles of
+// queries, B).
 template <int D, int V, int RowTiles, class T>
 CUDA_KERNEL(kThreads)
 latent_decode_kernel(LatentDecodeArguments<T> a) {
@@ -247,7 +247,7 @@ void decode(const Context& context, Tensor out, ConstTensor absorbed, ConstTenso
   if (all > kMostTiles)
     throw CudaError("attention to cached latents takes at most " + std::to_string(kMostTiles) +
                     " tiles of queries, not " + std::to_string(all));
-  // A split that has fewer keys would take longer to be merged than to be worked on.
+  // With fewer keys, merging a split would take longer than working on it.
   constexpr std::int64_t kLeastKeys = 128;
   const int splits = static_cast<int>(
       std::clamp<std::int64_t>(2 * kMultiprocessors / all, 1, ceil_div(cache.capacity(), kLeastKeys)));
@@ -278,8 +278,8 @@ void attention_latent_cached(const Context& context, Tensor out, ConstTensor abs
                              const LatentCache& cache, const std::int32_t* positions, LatentShape s) {
   if (!tiles_take(q.type, s))
     return simple::latent_with_cache(context, out, absorbed, q, cache, positions, s);
-  // Tall tiles load the cache for more heads at once. Where they would leave multiprocessors without work,
-  // small ones read it at the same time, from the second-level cache.
+  // A tall tile loads the cache for more heads at once. Where tall tiles would leave multiprocessors without
+  // work, small ones read the cache at the same time, from the second-level cache.
   const auto fill = [&](int row_tiles) {
     return s.B * ceil_div(s.T * s.H, row_tiles * kRows) >= kMultiprocessors;
   };

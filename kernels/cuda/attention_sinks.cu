@@ -1,5 +1,5 @@
-// Gradients of attention's sinks: a sink's probability in a row is exp(sink - lse), and its value is nothing,
-// so that the gradient of its score is that probability times minus what all of the row's scores have in
+// Gradients of attention's sinks. A sink's probability in a row is exp(sink - lse), and its value is nothing.
+// So the gradient of its score is this probability times minus the term that all scores of the row have in
 // common.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_arguments.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What a row's sink gets; the row as AttentionSizes::statistic() has it.
+// What a row contributes to its sink; rows are numbered as by AttentionSizes::statistic().
 struct OfFlash {
   const float *lse, *delta;
   CUDA_DEVICE double operator()(std::int64_t row, float sink) const {

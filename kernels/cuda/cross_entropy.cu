@@ -11,13 +11,13 @@ constexpr float kLog2e = 1.44269504088896341f;
 constexpr float kLowest = -1e30f;  // below every logit that is not -inf, and finite in base 2
 constexpr int kWarps = kThreads / kWarp;
 
-// Half of what a multiprocessor of compute capability 9.0 has, 228 KB, less the 1 KB that it keeps for each
-// block.
+// Half of what a multiprocessor of compute capability 9.0 has, 228 KB, without the 1 KB that it reserves for
+// each block.
 constexpr std::size_t kMostShared = 113 << 10;
 constexpr std::size_t kPartials = 2 * kWarps * sizeof(float);
 
-// What of a row's loss and gradient a kernel finds: both, or, where ranks divide the vocabulary, first the
-// statistics of a part and then loss and gradient of it by those of all parts.
+// Which results for a row a kernel finds: loss and gradient; or, where ranks divide the vocabulary, first the
+// statistics of a part, then loss and gradient of it from the statistics of all parts.
 enum class Does { all, statistics, gradient };
 
 struct Arguments {
@@ -26,14 +26,14 @@ struct Arguments {
   float scale;
   const float* loss_scale;
   std::int64_t V, words;
-  // Where ranks divide the vocabulary.
+  // For ranks that divide the vocabulary.
   std::int64_t first = 0, rows = 0;
   int ranks = 0;
   float* statistics = nullptr;            // (R, 3)
   const float* all_statistics = nullptr;  // (ranks, R, 3)
 };
 
-// What the loss needs of a row of logits, or of a part of the row.
+// What the loss needs to know of a row of logits, or of a part of the row.
 struct RowLoss {
   float highest, sum;  // the largest logit, and the sum of exponentials below it
   float target = 0;    // the target's logit; 0 where the target is another part's
@@ -50,7 +50,7 @@ CUDA_DEVICE RowLoss of_all_parts(const Arguments& a, std::int64_t row) {
   return whole;
 }
 
-// Shared memory: two numbers for each warp; behind them the row where it is kept.
+// Shared memory: two numbers for each warp, and behind them the row where it is kept.
 template <class T, int Width, bool Kept, Does Do>
 CUDA_KERNEL(kThreads)
 cross_entropy_kernel(T* logits_to_dlogits, Arguments a) {
@@ -65,13 +65,13 @@ cross_entropy_kernel(T* logits_to_dlogits, Arguments a) {
     if (thread_index() == 0) a.losses[row] = 0;
     return;
   }
-  // Among this part's columns; vocabularies are far below 2^31.
+  // The target among this part's columns; vocabularies are far below 2^31.
   const auto of_part = static_cast<int>(a.targets[row] - a.first);
   constexpr int kElsewhere = -1;
   const int target = of_part >= 0 && of_part < words ? of_part : kElsewhere;
 
-  // Whole vectors; behind them the first thread has what is left of the words, beside padding that counts for
-  // nothing, whatever stands there.
+  // Whole vectors. The first thread also has the words behind them, and padding beside these, which counts
+  // for nothing whatever its values are.
   const std::int64_t whole = words / Width * Width, rest = whole + first;
   const auto load_rest = [=](float(&x)[Width], const T* from) {
     load<Width>(x, from + rest);
@@ -79,7 +79,7 @@ cross_entropy_kernel(T* logits_to_dlogits, Arguments a) {
     for (int w = 0; w < Width; ++w)
       if (rest + w >= words) x[w] = -INFINITY;
   };
-  // A thread reads what it has copied itself: nobody waits for others.
+  // A thread reads only what it has copied itself, so nobody waits for others.
   const T* row_values = logits;
   if constexpr (Kept) {
     T* const kept = reinterpret_cast<T*>(partials + 2 * kWarps);
@@ -93,8 +93,8 @@ cross_entropy_kernel(T* logits_to_dlogits, Arguments a) {
   if constexpr (Do == Does::gradient) {
     loss = of_all_parts(a, row);
   } else {
-    // Exponents of 2, which the hardware knows, and no branch on a logit of -inf: below a finite bound it is
-    // 0 by itself. The kernel is else bound by its instructions and not by its bytes.
+    // Powers of 2 are in hardware. A logit of -inf needs no branch: with a finite bound its power is 0 by
+    // itself. Otherwise the kernel's instructions would bound it, and not its bytes.
     float bound = kLowest, own_sum = 0;
     const auto add = [&](const float(&x)[Width]) {
       float highest = bound;

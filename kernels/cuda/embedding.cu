@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The row of this part of the weight, of V rows from that of token `first` on, or kElsewhere.
+// The row of a token in this part of the weight, V rows from the row of token `first` on, or kElsewhere.
 constexpr int kElsewhere = -1;
 CUDA_DEVICE int own_row(std::int32_t token, std::int64_t first, std::int64_t V) {
   const std::int64_t row = token - first;
@@ -35,11 +35,11 @@ embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* weight, co
   }
 }
 
-// A block has kRankRows rows; parts of it look through a tile of all tokens at a time.
+// A block has kRankRows rows; its parts look through all tokens, a tile at a time.
 constexpr int kRankRows = 64, kRankParts = kThreads / kRankRows, kRankTile = 1024;
 
-// ranks (R): how many rows before a row have its token; totals (R): how many rows have it. *used becomes 0.
-// Shared memory: the tile, then two numbers for each row and part.
+// ranks (R): how many rows before a row have the same token; totals (R): how many rows have it. *used becomes
+// 0. Shared memory: the tile, then two numbers for each row and part.
 CUDA_KERNEL(kThreads)
 rank_kernel(int* ranks, int* totals, int* used, const std::int32_t* tokens, int R) {
   int* const tile = shared_memory<int>();
@@ -86,7 +86,7 @@ rank_kernel(int* ranks, int* totals, int* used, const std::int32_t* tokens, int 
   totals[row] = earlier + 1 + later;
 }
 
-// places (V): where in `order` the rows of a token begin. Which token comes first there does not matter.
+// places (V): where in `order` the rows of a token begin. The order of the tokens themselves does not matter.
 CUDA_KERNEL(kThreads)
 place_kernel(int* places, int* used, const int* ranks, const int* totals, const std::int32_t* tokens, int R,
              std::int64_t first, std::int64_t V) {
@@ -105,22 +105,22 @@ order_kernel(int* order, const int* places, const int* ranks, const std::int32_t
   if (token != kElsewhere) order[places[token] + ranks[row]] = row;
 }
 
-// Rows of a token that one block sums. A text's most frequent token has a twentieth of all rows: they are
-// divided into pieces of so many, the last one longer, and the pieces' sums are added up in their order.
+// How many rows of a token one block sums. A text's most frequent token has a twentieth of all rows: these
+// are divided into pieces of this size, the last one longer, and the pieces' sums are added up in order.
 constexpr int kPieceRows = 64;
 CUDA_DEVICE int pieces_of(int count) {
   return count < 2 * kPieceRows ? 1 : count / kPieceRows;
 }
 
-// sum (Width) = columns c on of the rows row_at(begin), ..., row_at(end - 1) of x, several being loaded at a
-// time.
+// sum (Width) = columns c and following of the rows row_at(begin), ..., row_at(end - 1) of x; several rows
+// are loaded at a time.
 template <class T, int Width, class RowAt>
 CUDA_DEVICE void sum_rows(float* sum, const T* x, const RowAt& row_at, int begin, int end, std::int64_t C,
                           std::int64_t c) {
   constexpr int kOnTheirWay = sizeof(T) == 4 ? 4 : 8;  // as many as registers hold
   for (int w = 0; w < Width; ++w) sum[w] = 0;
   for (int i = begin; i < end; i += kOnTheirWay) {
-    // All loads first, of rows that are there: a condition around each would put it behind the one before.
+    // All loads first, of rows that exist: with a condition around it, each would wait for the one before.
     Pack<T, Width> packs[kOnTheirWay];
 #pragma unroll
     for (int k = 0; k < kOnTheirWay; ++k) {
@@ -145,9 +145,9 @@ CUDA_DEVICE void add_to(G* at, const float* sum) {
   store<Width>(at, total);
 }
 
-// A block a row and kThreads * Width columns of it: that of a piece's first row sums the piece, the others
-// have nothing to do. A token of one piece is done then; pieces of several leave their sums in `sums`, in the
-// row that their place in `order` has over kPieceRows.
+// A block for each row and each kThreads * Width columns. The block of a piece's first row sums the piece;
+// the others have nothing to do. A token of one piece is then done. Pieces of other tokens leave their sums
+// in `sums`, in the row that is their place in `order` divided by kPieceRows.
 template <class G, class T, int Width>
 CUDA_KERNEL(kThreads)
 embedding_backward_kernel(G* dweight, float* sums, const T* dout, const std::int32_t* tokens,
@@ -171,8 +171,8 @@ embedding_backward_kernel(G* dweight, float* sums, const T* dout, const std::int
     store<Width>(sums + (place + rank) / kPieceRows * C + c, sum);
 }
 
-// A block for kPieceRows places in `order`, and as many columns: at most one token of several pieces begins
-// there, whose pieces' sums are added to its gradient. Shared memory: an int.
+// A block for kPieceRows places in `order` and as many columns as above: at most one token of several pieces
+// begins there. Its pieces' sums are added to its gradient. Shared memory: an int.
 template <class G, int Width>
 CUDA_KERNEL(kThreads)
 embedding_pieces_kernel(G* dweight, const float* sums, const std::int32_t* tokens, const int* ranks,

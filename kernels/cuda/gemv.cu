@@ -1,10 +1,10 @@
-// A block has two rows of the weights and all of its threads share their columns, so that narrow matrices too
-// have enough loads under way: 16 bytes each, kAhead of them before the first is used. The first of them
+// A block has two rows of the weights, and all of its threads share their columns. So narrow matrices, too,
+// have enough loads under way: 16 bytes each, and kAhead of them before the first is used. The first loads
 // begin before the kernel that makes the input has ended.
 //
-// A norm is part of reading the input: RMSNorm's factor of the row is applied to the results, for which the
-// row's squares are summed beside the products; LayerNorm's statistics are found first, by every block. What
-// follows on two results takes a block whose rows of the weights make them both.
+// A norm is part of reading the input. RMSNorm's factor of the row multiplies the results; the row's squares
+// are summed for it beside the products. Every block finds LayerNorm's statistics first. An operation that
+// takes two results follows in the block whose rows of the weights make both.
 #include "kernels/cuda/append.h"
 #include "kernels/cuda/early_start.h"
 #include "kernels/cuda/gelu.h"
@@ -22,7 +22,7 @@ struct alignas(16) Vector {
   std::uint32_t words[4];
 };
 
-// How many weights 16 bytes hold, and what they are before their scale.
+// How many weights 16 bytes hold, and which numbers they are before their scale.
 template <WeightFormat Format>
 inline constexpr int kWeights = 128 / bits_of_format(Format);
 
@@ -52,7 +52,7 @@ CUDA_DEVICE void fp8_pair(float& first, float& second, std::uint32_t word, int h
 #endif
 }
 
-// Eight weights before their scale: the part-th of those in 16 bytes. Whole words are turned into numbers at
+// Eight weights before their scale: number `part` of the eights in 16 bytes. Whole words become numbers at
 // once, which takes two to three instructions a weight.
 template <WeightFormat Format>
 CUDA_DEVICE void eight_weights(float (&to)[8], const Vector& vector, int part) {
@@ -89,13 +89,13 @@ struct Arguments {
   Weights weights;
   const bf16 *bias, *addend;
   std::int64_t M, N, K;
-  // Between the rows of the weights that a block takes: of each 2 `apart` rows, i and i + apart meet.
+  // Distance of the two rows of weights that a block takes: rows i and i + apart of each 2 `apart` rows.
   int apart = 1;
-  // InputNorm's.
+  // From InputNorm.
   const bf16 *gain = nullptr, *shift = nullptr;
   float eps = 0;
   bf16* normed = nullptr;
-  // Ending's. `append` is set for a cache in bf16, `append_fp8` for one in e4m3.
+  // From Ending. `append` is set for a cache in bf16, `append_fp8` for one in e4m3.
   EndingKind ending = EndingKind::none;
   bf16* activated = nullptr;
   AppendArguments<bf16, bf16> append{};
@@ -107,7 +107,7 @@ struct Statistics {
   float mean = 0, rstd = 1;
 };
 
-// LayerNorm's of the input, by the block, whose elements lie in L1 or L2. partials: of kWarps sums.
+// LayerNorm's statistics of the input, which lies in L1 or L2, by the block. partials: kWarps sums.
 CUDA_DEVICE Statistics statistics_of(const Arguments& a, float* partials) {
   const auto sum_of = [&](const auto& term) {
     float sum = 0;
@@ -124,7 +124,7 @@ CUDA_DEVICE Statistics statistics_of(const Arguments& a, float* partials) {
   return {mean, 1 / sqrtf(squares / static_cast<float>(a.K) + a.eps)};
 }
 
-// x, of the columns from k on, times the gains and plus the shift.
+// x, the columns from k on, times the gains and plus the shift.
 template <NormKind Norm>
 CUDA_DEVICE void scale_columns(float (&x)[8], const Arguments& a, std::int64_t k) {
   float term[8];
@@ -160,7 +160,7 @@ CUDA_DEVICE void rotate_and_append(const AppendArguments<bf16, K>& a, int first,
   store_cached(a, 0, head - a.s.H, position, d + half, high);
 }
 
-// By one thread, which has both of a block's results.
+// One thread, which has both of a block's results, does this.
 template <class Out>
 CUDA_DEVICE void end_product(Out* out, const Arguments& a, int first, float x, float y) {
   const int second = first + a.apart;
@@ -307,7 +307,7 @@ void launch(const Context& context, Out* out, const Arguments& arguments) {
               gemv_kernel<Out, Format, Rows, Norm>, out, arguments);
 }
 
-// A vector of 16 bytes a thread and turn.
+// Each thread takes a vector of 16 bytes at a time.
 template <class Out, WeightFormat Format>
 CUDA_KERNEL(kThreads)
 dequantise_kernel(Out* out, Weights weights, std::int64_t first, std::int64_t rows, std::int64_t K) {

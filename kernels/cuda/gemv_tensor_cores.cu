@@ -1,12 +1,12 @@
-// Products of few rows by tensor cores: every weight is read once, from memory into registers, where those in
-// 8 or 4 bits become bf16, which holds each of the formats' values exactly, and is multiplied with fp32 sums.
-// The weights are the matrix instruction's left factor, so that 16 of their rows meet 8 rows of the input.
-// Which column of a slice an element of the fragments stands for is free as long as both factors agree: a
-// lane takes 16 bytes of weights, one after the other in memory, and the same columns of the input. A block's
-// warps take slices of the columns in turn, and add up in the end.
+// Products of few rows by tensor cores. Every weight is read once, from memory into registers. Weights in 8
+// or 4 bits become bf16 there, which holds each of the formats' values exactly; sums are fp32. The weights
+// are the matrix instruction's left factor, so that 16 of their rows meet 8 rows of the input. An element of
+// the fragments may stand for any column of a slice as long as both factors agree: a lane takes 16 bytes of
+// weights that follow each other in memory, and the same columns of the input. A block's warps take slices of
+// the columns in turn, and add up in the end.
 //
-// An RMSNorm is part of reading the input: gains multiply it, and the rows' factors the results, for which
-// squares are summed beside the products. Gates and what they open are a block's two tiles of weights.
+// An RMSNorm is part of reading the input: gains multiply the input; the rows' factors, from squares summed
+// beside the products, multiply the results. A gate and what it opens are a block's two tiles of weights.
 #include "kernels/cuda/early_start.h"
 #include "kernels/cuda/gelu.h"
 #include "kernels/cuda/gemv.h"
@@ -30,7 +30,7 @@ inline constexpr int kInWord = 32 / bits_of_format(Format);
 template <WeightFormat Format>
 inline constexpr int kSlice = 4 * 4 * kInWord<Format>;
 
-// Bytes of two words by their numbers, as PTX's prmt.
+// Bytes of two words, chosen by number, as PTX's prmt does it.
 CUDA_DEVICE std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
 #ifdef __CUDA_ARCH__
   return __byte_perm(low, high, which);
@@ -43,7 +43,7 @@ CUDA_DEVICE std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high, std:
 #endif
 }
 
-// (x & mask) | base, which compilers make two instructions of where both are constants.
+// (x & mask) | base in one instruction; compilers make two where mask and base are constants.
 CUDA_DEVICE std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::uint32_t base) {
 #ifdef __CUDA_ARCH__
   std::uint32_t result;
@@ -81,7 +81,7 @@ CUDA_DEVICE std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
-// Two e4m3 numbers, the lower half of `pair`, as bf16, by the instruction that has them in f16.
+// Two e4m3 numbers, from the lower half of `pair`, as bf16, by the instruction that turns them into f16.
 CUDA_DEVICE std::uint32_t fp8_pair(std::uint32_t pair) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint32_t both;
@@ -97,7 +97,7 @@ CUDA_DEVICE std::uint32_t fp8_pair(std::uint32_t pair) {
 #endif
 }
 
-// Words that a matrix instruction takes at least, the pairs of bf16 that they are, and the columns of those.
+// The fewest words that a matrix instruction takes, their number of bf16 pairs, and their columns.
 template <WeightFormat Format>
 inline constexpr int kWords = Format == WeightFormat::bf16 ? 2 : 1;
 template <WeightFormat Format>
@@ -105,7 +105,7 @@ inline constexpr int kColumns = kWords<Format>* kInWord<Format>;
 template <WeightFormat Format>
 inline constexpr int kPairs = kColumns<Format> / 2;
 
-// Weights as pairs of bf16, before their scale. int4: weights i and i + 4 are a pair; the others: neighbours.
+// Weights as pairs of bf16, before their scale. In int4 weights i and i + 4 are a pair, else neighbours.
 template <WeightFormat Format>
 CUDA_DEVICE void widen(std::uint32_t (&pairs)[kPairs<Format>], const std::uint32_t* words) {
   const std::uint32_t word = words[0];
@@ -113,15 +113,15 @@ CUDA_DEVICE void widen(std::uint32_t (&pairs)[kPairs<Format>], const std::uint32
     pairs[0] = word;
     pairs[1] = words[1];
   } else if constexpr (Format == WeightFormat::int4) {
-    // 128 + a nibble, in bf16, whose last place is then 1.
+    // 128 + a nibble, in bf16. At 128 the last place of bf16 is worth 1.
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       pairs[i] = add_pairs(masked_or(word >> 4 * i, 0x000f000fu, 0x43004300u), 0xc308c308u);  // -136
   } else if constexpr (Format == WeightFormat::int8) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      // 128 + the lower seven bits, less 128, or 256 where the sign is set: that bit is the exponent's
-      // lowest.
+      // 128 + the lower seven bits, less 128, or less 256 where the sign is set: the sign bit becomes the
+      // lowest bit of the exponent.
       const std::uint32_t bytes = pick_bytes(word, 0, i == 0 ? 0x4140u : 0x4342u);
       pairs[i] =
           add_pairs(masked_or(bytes, 0x007f007fu, 0x43004300u), masked_or(bytes, 0x00800080u, 0xc300c300u));
@@ -158,23 +158,23 @@ struct Arguments {
   Weights weights;
   const bf16 *bias, *addend;
   std::int64_t M, N, K;
-  // InputNorm's, of an RMSNorm.
+  // From InputNorm: an RMSNorm.
   const bf16* gain = nullptr;
   float eps = 0;
   bf16* normed = nullptr;
-  // Ending's: GELU or a gate.
+  // From Ending: GELU or a gate.
   EndingKind ending = EndingKind::none;
   bool gate = false;
   bf16* activated = nullptr;
 };
 
-// Tiles of weights, 16 rows each, and of the input, 8 rows each, that a block takes. Groups' scales are of
-// sums of their own.
+// How many tiles of weights, 16 rows each, a block takes for `Inputs` tiles of 8 rows of the input. In int4
+// each group has its own scale, so its products have sums of their own.
 template <WeightFormat Format, int Inputs>
 inline constexpr int kTiles = Format == WeightFormat::int4&& Inputs > 4 ? 1 : 2;
 
-// Blocks a multiprocessor at least, 0: any number. Where the compiler would spill a register to have one
-// block more, it is told that it need not; where it would have one less for a few registers, that it must.
+// The fewest blocks on a multiprocessor; 0: any number. Left alone, the compiler would spill a register to
+// fit one block more, where this allows fewer; or lose a block for a few registers, where this asks for it.
 template <WeightFormat Format, int Inputs, bool Norm>
 inline constexpr int kBlocks = Format == WeightFormat::int8 && (Norm || Inputs == 1) ? 2
                                : Inputs > 1                                          ? 0
@@ -182,9 +182,9 @@ inline constexpr int kBlocks = Format == WeightFormat::int8 && (Norm || Inputs =
                                : Format == WeightFormat::bf16&& Norm                 ? 3
                                                                                      : 0;
 
-// Grid: a block kTiles * 16 rows of the weights; with a gate 16 of its rows and those of what it opens.
-// Shared memory: (warps, kTiles * 16, Inputs * 8) sums; with a norm (warps, Inputs * 8) sums of squares, and
-// as many factors of rows.
+// Grid: a block for each kTiles * 16 rows of the weights; with a gate, for 16 rows of the gate and 16 of what
+// it opens. Shared memory: (warps, kTiles * 16, Inputs * 8) sums; with a norm also (warps, Inputs * 8) sums
+// of squares, and as many factors as rows.
 template <class Out, WeightFormat Format, int Inputs, bool Norm>
 CUDA_KERNEL_RESIDENT(kThreads, (kBlocks<Format, Inputs, Norm>))
 gemv_tensor_cores_kernel(Out* out, Arguments a) {
@@ -194,7 +194,7 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
   static_assert(!kGrouped || kSlice<Format> == kInt4Group);
   const int lane = lane_index(), quad = lane / 4, column_of_lane = lane % 4 * 4 * kInWord<Format>;
   const int N = static_cast<int>(a.N), M = static_cast<int>(a.M);
-  // Where the block's tiles lie: one after the other, or half of the rows apart.
+  // Where the block's two tiles lie: one after the other, or half of all rows apart.
   const bool gate = kOfBlock == 2 && a.gate;
   const int first_row = block_index().x * (gate ? kTileRows : kHeight);
   const int rows_of_first = gate ? N / 2 : N, apart = gate ? N / 2 : kTileRows;
@@ -203,7 +203,7 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
     return first_row + in_tile + (gate ? 0 : tile * kTileRows) < rows_of_first;
   };
   const auto row_at = [&](int tile, int in_tile) { return first_row + in_tile + tile * apart; };
-  // Rows beyond the last are read as the last, and not written.
+  // Rows beyond the last are read as if they were the last, and are not written.
   const auto row_of = [&](int tile, int half) {
     return is_row(tile, half * 8 + quad) ? row_at(tile, half * 8 + quad) : N - 1;
   };
@@ -325,7 +325,7 @@ gemv_tensor_cores_kernel(Out* out, Arguments a) {
       factors[thread_index()] = 1 / sqrtf(sum / static_cast<float>(a.K) + a.eps);
     }
     sync_block();
-    // A block a row of what is multiplied, for whoever else reads it.
+    // Writes the normed input for whoever else reads it, a block for each row.
     const std::int64_t blocks = grid_size().x;
     for (std::int64_t row = block_index().x; a.normed != nullptr && row < M; row += blocks)
       for (std::int64_t k = thread_index() * 8; k < a.K; k += kThreads * 8) {

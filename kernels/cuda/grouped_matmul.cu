@@ -1,5 +1,5 @@
-// A block makes a tile of one group's product. Which group and rows a block has follows from the groups'
-// offsets, on the device: there are as many blocks as tiles at most, and those left over do nothing.
+// A block makes a tile of one group's product. The groups' offsets on the device tell which group and rows it
+// has: the grid has as many blocks as there can be tiles, and those left over do nothing.
 //   tensor cores   16-bit operands whose rows are whole vectors: tiles of 128 x 128 by eight warps, two by
 //   four,
 //                  slices of 32 of the summed dimension pass through shared memory, three of them under way
@@ -23,7 +23,7 @@ struct Tile {
   int group, first_row, rows;  // the tile's in `first_row`, of the group in `rows` behind it
 };
 
-// The tile's number `index` of all groups' tiles of `height` rows; group < 0: there are fewer.
+// Tile number `index` of all groups' tiles of `height` rows; group < 0: there are not so many tiles.
 CUDA_DEVICE Tile tile_of_rows(const std::int32_t* offsets, int groups, int index, int height) {
   for (int g = 0; g < groups; ++g) {
     const int rows = offsets[g + 1] - offsets[g], tiles = (rows + height - 1) / height;
@@ -40,7 +40,7 @@ constexpr int kStages = 3;
 constexpr int kWarpsAcross = 4;
 constexpr int kWarpRows = 64, kWarpColumns = kTile / kWarpsAcross;
 
-// A slice of an operand whose summed dimension is contiguous in memory lies as (128, 32), else as (32, 128).
+// A slice of an operand lies as (128, 32) if its summed dimension is contiguous in memory, else as (32, 128).
 using Contiguous = SharedTile<kSlice>;
 using Across = SharedTile<kTile>;
 constexpr int kContiguous = Contiguous::elements(kTile), kAcross = Across::elements(kSlice);
@@ -73,7 +73,7 @@ CUDA_KERNEL(kThreads)
 grouped_tensor_cores_kernel(Arguments<T, G> arguments) {
   const int N = arguments.N, K = arguments.K;
   const std::int64_t weight_size = static_cast<std::int64_t>(N) * K;
-  // The tile of the result: its rows and columns that exist, and how far is summed.
+  // The tile of the result: which of its rows and columns exist, and over how many elements it sums.
   Tile tile;
   int rows, columns, depth;
   const T *a, *b;
@@ -259,7 +259,7 @@ grouped_bias_kernel(G* dbias, const T* dout, const std::int32_t* offsets, int N)
   to = from_float<G>(to_float(to) + sum);
 }
 
-// Tiles of the groups' rows: each group may leave one unfilled.
+// The most tiles of the groups' rows: each group may leave one tile not full.
 int row_tiles(const GroupedRows& rows, int height) {
   return static_cast<int>(rows.R / height + std::min(rows.groups, rows.R));
 }

@@ -23,8 +23,8 @@ struct RotationArguments {
   int T_, H, N, P;
 };
 
-// The rotated parts of a token's queries; `back`: by the transposed rotation, in which a pair's two change
-// places.
+// Rotates the rotary parts of a token's queries. `back`: by the transposed rotation, in which the two
+// elements of a pair change places.
 template <int Width, class T>
 CUDA_DEVICE void rotate_queries(const RotationArguments<T>& a, std::int64_t row, const float* angles,
                                 bool back) {
@@ -149,7 +149,7 @@ RotationArguments<T> rotation_arguments(Tensor q, Tensor key, std::int64_t key_s
           static_cast<int>(s.P)};
 }
 
-// Calls body.template operator()<Width>() with the elements that rotate side by side at a time.
+// Calls body.template operator()<Width>() with how many elements rotate at a time.
 template <class T, class Body>
 void with_width(LatentShape s, std::int64_t key_stride, const void* key, const void* copies,
                 const Body& body) {
@@ -159,13 +159,13 @@ void with_width(LatentShape s, std::int64_t key_stride, const void* key, const v
   fits ? body.template operator()<kWidth>() : body.template operator()<1>();
 }
 
-// Where the rotary key's copies are in expanded keys and values.
+// Where expanded keys and values hold their copies of the rotary key.
 template <class T>
 T* copies_of(T* kv, LatentShape s) {
   return kv == nullptr ? nullptr : kv + s.B * s.T * s.H * (s.N + s.V);
 }
 
-// Whether the tensor cores' kernels take it.
+// Whether the kernels for tensor cores take this shape.
 bool tiles_take(Type type, LatentShape s) {
   return (type == Type::bf16 || type == Type::f16) && s.N % 8 == 0 && s.P % 8 == 0 && s.V % 8 == 0 &&
          s.query() <= 192 && s.V <= 128 && latent_sizes(s).is_plain();

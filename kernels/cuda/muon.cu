@@ -71,9 +71,9 @@ void normalise(const Context& context, Tensor out, Tensor inp, const double* squ
   });
 }
 
-// X becomes aX + (bA + cA^2) X with A = X X^T. What is kept of it is Y = X / s, whose s grows by a in each
-// iteration: then the first term needs no factor, and every term but one product is an addend as it is. b A
-// is a product scaled by b s^2, cA^2 + bA the next one, of b A by itself, scaled by c / b^2. After the last
+// X becomes aX + (bA + cA^2) X with A = X X^T. Kept is only Y = X / s, where s grows by a in each iteration:
+// then the first term needs no factor, and all terms but one product are plain addends. b A is a product
+// scaled by b s^2. cA^2 + bA is the next product, of b A by itself, scaled by c / b^2. After the last
 // iteration s is 1.
 void iterate(Products& products, Tensor update, const MuonShape& s, std::int64_t matrices, bool tf32,
              ScratchArrays arrays) {

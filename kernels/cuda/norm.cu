@@ -21,14 +21,14 @@ CUDA_DEVICE void load_gain(float (&gain)[Width], const T* weight, std::int64_t c
   for (int w = 0; w < Width; ++w) gain[w] = 1;
 }
 
-// AddedToInput's.
+// From AddedToInput.
 template <class T>
 struct Added {
   const T *other, *bias;
   T* sum;
 };
 
-// x, of the elements from i on, in column c and behind, becomes the rounded sum, which is written.
+// Elements i and following of x, in columns c and following, become the rounded sum, which is written.
 template <int Width, class T>
 CUDA_DEVICE void add_to_input(float (&x)[Width], const Added<T>& added, std::int64_t i, std::int64_t c) {
   float term[Width];
@@ -45,7 +45,7 @@ CUDA_DEVICE void add_to_input(float (&x)[Width], const Added<T>& added, std::int
   for (int w = 0; w < Width; ++w) x[w] = to_float(from_float<T>(x[w]));
 }
 
-// The threads that have a row: a warp of a block, or the block. Sums are over them.
+// The threads that share a row, and sum over it: a warp of a block, or the whole block.
 template <bool Warp>
 struct RowThreads {
   static constexpr int kRowsOfBlock = Warp ? kWarps : 1;
@@ -57,13 +57,13 @@ struct RowThreads {
   }
 };
 
-// Columns that a thread keeps in registers: of Vectors vectors, as far apart as the row's threads reach.
+// The columns that a thread keeps in registers: `Vectors` vectors, a stride of all the row's threads apart.
 template <int Width, int Vectors>
 struct Columns {
   float of[Vectors][Width];
 };
 
-// C <= Vectors * Width * the row's threads. Shared memory: a partial sum for each warp, but for Warp.
+// C <= Vectors * Width * the row's threads. Shared memory: without Warp, a partial sum for each warp.
 template <class T, int Width, int Vectors, bool Layer, bool Warp>
 CUDA_KERNEL(kThreads)
 norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, Added<T> added, const T* weight,
@@ -173,10 +173,10 @@ wide_norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp,
   }
 }
 
-// partial_dweight, partial_dbias (blocks, C); the latter for Layer. C <= Vectors * Width * the row's threads.
-// A row is read once, what it is needed for twice kept as it was read. Shared memory: two partial sums for
-// each warp; with Warp, C floats for each of the weights' gradients. Strided: rows may be columns of wider
-// ones; where they are not, one stride for all saves registers.
+// partial_dweight, partial_dbias (blocks, C); the latter only for Layer. C <= Vectors * Width * the row's
+// threads. A row is read once; what is needed twice is kept as it was read. Shared memory: two partial sums
+// for each warp; with Warp, C floats for each of the weights' gradients. Strided: rows may be columns of
+// wider rows; where they are not, one stride for all saves registers.
 template <class T, int Width, int Vectors, bool Layer, bool Warp, bool Strided>
 CUDA_KERNEL(kThreads)
 norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, const T* dout, const T* inp,
@@ -240,7 +240,7 @@ norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, cons
       store<Width>(dinp + row * strides.dinp + c, sum);
     }
   }
-  // With Warp, the block's warps add theirs one after the other.
+  // With Warp, the warps of a block add their gradients one after the other.
   float* const shared_dweight = partials;
   float* const shared_dbias = partials + C;
   const std::int64_t mine = static_cast<std::int64_t>(block_index().x) * C;
@@ -327,15 +327,15 @@ wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias,
     }
 }
 
-// A total (C) and the partial sums (blocks, C) that it is made of or that are added to it.
+// A total (C), and the partial sums (blocks, C) that it becomes the sum of, or that are added to it.
 struct Partials {
   void* total;
   const float* sums;
 };
 
-// total += (or =) the sum of partials, block after block; of two pairs beside each other where the grid has
-// two rows. A warp's 32 columns are summed by all warps of the block, each taking every kAddingWarps-th
-// partial, several on their way at a time; shared memory holds (kAddingWarps, 32) floats.
+// total = (or +=) the sum of partials, block after block; where the grid has two rows, two pairs of these
+// side by side. All warps of the block sum a warp's 32 columns: each takes every kAddingWarps-th partial,
+// several under way at a time; shared memory holds (kAddingWarps, 32) floats.
 constexpr int kAddingWarps = 32, kAddingThreads = kAddingWarps * kWarp;
 template <class G>
 CUDA_KERNEL(kAddingThreads)
@@ -382,7 +382,7 @@ template <class T>
 bool vectors_fit(std::int64_t C) {
   return C % kVector<T> == 0;
 }
-// The same of rows that may be columns of wider ones.
+// The same for rows that may be columns of wider rows.
 template <class T>
 bool vectors_fit(std::int64_t C, const RowStrides& strides, std::initializer_list<const void*> tensors) {
   return vectors_fit<T>(C) && vectors_fit<T>(strides.inp) && vectors_fit<T>(strides.out) &&
@@ -395,8 +395,8 @@ RowStrides known(RowStrides strides, std::int64_t C) {
   return strides;
 }
 
-// Calls body with how a block of `threads` holds a row of C columns: body.operator()<Vectors,
-// false>(threads), Vectors 0 where it is too wide for registers.
+// Tells body how a block of `threads` threads holds a row of C columns: body.operator()<Vectors,
+// false>(threads), with Vectors 0 where the row is too wide for registers.
 template <int Width, class Body>
 void with_row_of_block(std::int64_t C, int threads, const Body& body) {
   const std::int64_t vectors = ceil_div(C, static_cast<std::int64_t>(threads) * Width);
@@ -410,7 +410,7 @@ void with_row_of_block(std::int64_t C, int threads, const Body& body) {
     body.template operator()<0, false>(threads);
 }
 
-// The same of forward, or with Vectors and true where a warp holds a row.
+// The same for the forward pass; with true in place of false where a warp holds a row.
 template <int Width, class Body>
 void with_row_of_forward(std::int64_t C, const Body& body) {
   switch (ceil_div(C, kWarp * Width)) {
@@ -431,7 +431,7 @@ void with_row_of_forward(std::int64_t C, const Body& body) {
   with_row_of_block<Width>(C, threads_for(ceil_div(C, Width), kThreads), body);
 }
 
-// The same of backward, where two vectors a thread share what a row costs each thread anyway, and more find
+// The same for the backward pass. Two vectors a thread share what each row costs a thread anyway; more find
 // no room beside the weights' gradients.
 template <int Width, class Body>
 void with_row_of_backward(std::int64_t C, const Body& body) {
@@ -479,8 +479,8 @@ void add_partials(const Context& context, Type type, const Partials& first, cons
   });
 }
 
-// Enough warps on each multiprocessor for its loads to be on their way beside each other; as many on every
-// GPU, so that sums are in the same order.
+// Enough warps on each multiprocessor that their loads overlap; the same number on every GPU, so that sums
+// are in the same order.
 int backward_blocks(std::int64_t R, int threads, std::int64_t rows_of_block) {
   constexpr int kMultiprocessors = 132, kThreadsEach = 1024, kMostEach = kNormBlocks / kMultiprocessors;
   return static_cast<int>(std::min<std::int64_t>(

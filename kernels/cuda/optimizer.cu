@@ -110,7 +110,7 @@ squares_kernel(double* partials, CUDA_GRID_CONSTANT TensorGroup<Values> group) {
   if (thread_index() == 0) partials[block_index().x] = sum;
 }
 
-// sums = factor * the sum of each block's `count` partial sums, added to what stands there or not.
+// sums = factor * the sum of each block's `count` partial sums; with or without what was there before.
 CUDA_KERNEL(kThreads)
 add_squares_kernel(double* sums, const double* partials, std::int64_t count, double factor, bool add) {
   const double* const own = partials + block_index().x * count;

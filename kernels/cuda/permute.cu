@@ -1,5 +1,5 @@
-// Choices are counted in parts, a warp a part, whose counts are then added up part by part: the order is that
-// of the choices, without sorting and without atomics. Lanes with the same expert find each other by ballots.
+// Choices are counted in parts, a warp for each, and the parts' counts are then added up in order: choices
+// keep their order without sorting or atomics. Lanes with the same expert find each other by ballots.
 #include <algorithm>
 
 #include "kernels/cuda/permute.h"
@@ -21,9 +21,9 @@ CUDA_DEVICE std::uint32_t lanes_with(int number, int bits) {
   return same;
 }
 
-// Without `places`: counts (parts, E) = choices of each expert in each part. With them: places (count), where
-// counts hold the place of each part's first choice of an expert. `bits` suffice for E itself, which stands
-// for no choice. Shared memory: E ints for each warp.
+// Without `places`: counts (parts, E) = choices of each expert in each part. With `places` (count): counts
+// hold the place of each part's first choice of an expert. `bits` are enough for E itself, which stands for
+// no choice. Shared memory: E ints for each warp.
 CUDA_KERNEL(kThreads)
 part_kernel(std::int32_t* counts, std::int32_t* places, const std::int32_t* indices, int count, int parts,
             int E, int bits) {

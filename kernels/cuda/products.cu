@@ -34,7 +34,7 @@ cudaDataType_t data_type(Type type) {
   return CUDA_R_32F;
 }
 
-// Descriptions are handles of the library's.
+// Descriptions are handles of the library.
 template <class Handle, cublasStatus_t (*Destroy)(Handle)>
 struct Destroyer {
   void operator()(Handle handle) const { Destroy(handle); }
@@ -51,7 +51,7 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
   check_cublas(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value));
 }
 
-// The library thinks in columns: a row-major (rows, columns) is its (columns, rows).
+// The library orders elements by columns: a row-major (rows, columns) is its (columns, rows).
 Layout layout(Type type, std::int64_t rows, std::int64_t columns, std::int64_t leading, std::int64_t batch,
               std::int64_t stride) {
   cublasLtMatrixLayout_t handle = nullptr;
@@ -66,7 +66,7 @@ Layout layout(Type type, std::int64_t rows, std::int64_t columns, std::int64_t l
   return owned;
 }
 
-// The largest power of two that divides an address, up to 256: algorithms are chosen for it.
+// The largest power of two up to 256 that divides an address: the choice of algorithm depends on it.
 std::uint32_t alignment_of(const void* p) {
   constexpr std::uintptr_t kMost = 256;
   const auto address = reinterpret_cast<std::uintptr_t>(p);
@@ -112,7 +112,7 @@ Key key_of(const Product& p) {
           alignment_of(p.pre_activation.data)};
 }
 
-// A shape's descriptions and its algorithm.
+// The descriptions of a shape, and its algorithm.
 struct Prepared {
   Description description;
   Layout first, second, out;  // the library's A (our b), B (our a), C and D
@@ -132,8 +132,8 @@ cublasLtEpilogue_t epilogue_of(const Product& p) {
   }
 }
 
-// Products that add to their own output are timed on it all the same: what was there is kept in scratch
-// memory and put back.
+// A product that adds to its own output is timed on that output: what was there is kept in scratch memory and
+// put back.
 class KeptOutput {
  public:
   KeptOutput(const Context& context, const Product& p) : context_(context), out_(p.out.data) {
@@ -142,9 +142,9 @@ class KeptOutput {
     bytes_ = rows * (p.ldout ? p.ldout : p.N) * size_of(p.out.type);
     if (fits()) copy(context_.scratch, out_);
   }
-  // Otherwise nothing may be timed.
+  // If the copy does not fit, nothing may be timed.
   bool fits() const { return bytes_ <= context_.scratch_bytes; }
-  // The scratch memory that is left.
+  // The scratch memory behind the copy.
   Context rest() const { return context_.behind(bytes_); }
   void put_back() const {
     if (bytes_ > 0) copy(out_, context_.scratch);
@@ -179,7 +179,7 @@ struct Products::Implementation {
   // The product's descriptions and algorithm, found once. Throws where the library has none.
   const Prepared& prepare(const Context& context, const Product& p);
   void run(const Context& context, const Product& p);
-  // The addend takes a pass of its own. For one product whose first operand is not transposed.
+  // Adds the addend in a pass of its own. For one product, whose first operand is not transposed.
   void run_and_add(const Context& context, const Product& p);
   // For a product with an epilogue: empty where the library has none, or where it is not faster.
   std::optional<Prepared> prepare_if_faster(const Context& context, const Product& fused,
@@ -195,7 +195,7 @@ struct Products::Implementation {
   std::map<Key, std::optional<Prepared>> fused_of;
 };
 
-// Addresses that a description holds; products of one key differ in them.
+// Sets the addresses that a description holds; they differ between products of one key.
 void point_to(const Product& p, const Prepared& prepared) {
   if (p.bias) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
   if (p.row_sums) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums.data);
@@ -261,7 +261,7 @@ bool Products::Implementation::choose(const Context& context, const Product& p, 
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, prepared.description.get(), prepared.first.get(), prepared.second.get(), prepared.out.get(),
       prepared.out.get(), preference.get(), kCandidates, candidates.data(), &found);
-  // The library answers a combination of types, epilogue and alignment that it has not in several ways.
+  // The library has several answers for a combination of types, epilogue and alignment that it lacks.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
       status == CUBLAS_STATUS_ARCH_MISMATCH)
     return false;
@@ -276,7 +276,7 @@ bool Products::Implementation::choose(const Context& context, const Product& p, 
 
   const KeptOutput kept(context, p);
   if (!kept.fits()) return true;
-  // What the library proposes it can still refuse to run.
+  // The library can still refuse to run an algorithm that it proposes.
   double least = 0;
   bool runs = false;
   for (int c = 0; c < found && !(runs && deterministic); ++c) {
@@ -308,8 +308,8 @@ const Prepared& Products::Implementation::prepare(const Context& context, const 
 }
 
 void Products::Implementation::run(const Context& context, const Product& p) {
-  // As XLA keeps the two apart in fp8 (github.com/tensorflow/tensorflow/pull/60020). Whether the library has
-  // both by now was not tried.
+  // Bias and addend stay apart in fp8, as in XLA (github.com/tensorflow/tensorflow/pull/60020). Whether the
+  // library takes both together by now was not tried.
   if (is_fp8(p.a.type) && p.bias && p.addend) return run_and_add(context, p);
   const Prepared& prepared = prepare(context, p);
   const cublasStatus_t status = multiply(context, p, prepared, prepared.algorithm);

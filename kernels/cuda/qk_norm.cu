@@ -1,6 +1,6 @@
-// A warp norms one vector: a head, or all query or all key heads of a row. What it reads twice is in the
-// first cache by then. The gains' gradients are sums down the rows: a pass of their own, a thread a gain,
-// before dqkv changes.
+// A warp norms one vector: a head, or all query or all key heads of a row. What it reads a second time is in
+// the first cache by then. The gradients of the gains are sums down the rows: a pass of their own, a thread
+// for each gain, before dqkv changes.
 #include <algorithm>
 
 #include "kernels/cuda/norm.h"
@@ -12,8 +12,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
 
-// Vectors of a row that are normed by themselves: `width` elements from `begin` on, the first of their gains,
-// and the place of their rstd in the row's. The last of a row is its values, which have none.
+// Vectors of a row that are normed by themselves: `width` elements from `begin` on, their first gain, and the
+// place of their rstd among the row's. A row ends with its values, which have no norm.
 struct Part {
   std::int64_t begin, gain, width, statistic;
 };
@@ -116,7 +116,7 @@ qk_norm_gains_kernel(float* partials, const T* dqkv, const T* inp, const float* 
   if (gain >= gains) return;
   const std::int64_t begin = s.R * block_index().y / grid_size().y,
                      end = s.R * (block_index().y + 1) / grid_size().y;
-  // The vectors that this gain is of: all heads of its sort, or the one vector that it is a part of.
+  // The vectors that this gain belongs to: all heads of its kind, or the one vector that it is a part of.
   const bool of_keys = gain >= (s.all_heads ? s.H * s.D : s.D);
   const std::int64_t heads = s.all_heads ? 1 : of_keys ? s.G : s.H;
   const std::int64_t column = s.all_heads ? gain : of_keys ? s.H * s.D + gain - s.D : gain;

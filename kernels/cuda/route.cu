@@ -1,5 +1,5 @@
-// A warp routes a row. Its scores lie in shared memory, a lane's experts a warp's width apart; the best of
-// them is found K times by the whole warp.
+// A warp routes a row. Its scores lie in shared memory; the experts of a lane are a warp's width apart. The
+// whole warp finds the best expert K times.
 #include <limits>
 
 #include "kernels/cuda/norm.h"
@@ -47,8 +47,8 @@ CUDA_DEVICE void scores_of_row(float* scores, const float* logits, const T* bias
   for (int e = lane_index(); e < s.E; e += kWarp) scores[e] /= sum;
 }
 
-// The place of the highest of `count` values, known to all lanes; ties to the lowest place. What was taken
-// before is minus infinity; where nothing else is left (NaN), the place is the first.
+// The place of the highest of `count` values, known to all lanes; ties go to the lowest place. Values already
+// taken are minus infinity; where nothing else is left (NaN), the place is the first.
 CUDA_DEVICE int best_place(const float* values, int count) {
   float best = kMinusInfinity;
   int place = count;
@@ -69,7 +69,7 @@ CUDA_DEVICE int best_place(const float* values, int count) {
   return place < count ? place : 0;
 }
 
-// Experts outside of the best groups get minus infinity. of_group: of at least `groups` values.
+// Experts outside of the best groups get minus infinity. of_group: room for at least `groups` values.
 CUDA_DEVICE void keep_best_groups(float* ranks, float* of_group, const Sizes& s) {
   const int size = s.E / s.groups;
   for (int g = lane_index(); g < s.groups; g += kWarp) {
@@ -132,7 +132,7 @@ route_backward_kernel(float* dlogits, const float* dweights, const std::int32_t*
   sync_warp();
   const std::int32_t* const chosen = indices + static_cast<std::int64_t>(row) * s.K;
   const float* const upward = dweights + static_cast<std::int64_t>(row) * s.K;
-  // All lanes add the few chosen up in the same order.
+  // All lanes add up the few chosen experts in the same order.
   float sum = 1, common = 0, projection = 0;
   if (s.normalised) {
     sum = 0;

@@ -1,9 +1,9 @@
-// A row's logits are read by several blocks, a part each; what they find is merged by those of the next
-// kernel. Greedy: the best of each part, then the best of these. By temperature alone: the weight of each
-// part, then the drawn token in the part that has it. By top-k or top-p: tokens counted and weighed in bins
-// of their distance from the best; the tokens of the bins that can be kept are listed, few in a trained
-// model; the rest is done among these, by a radix select in the bits of a key: of the logit and the id, then
-// of the id.
+// Several blocks read a row's logits, a part each; the next kernel merges what they find. Greedy: the best
+// of each part, then the best of those. By temperature alone: the weight of each part, then the drawn
+// token in the part that has it. By top-k or top-p: tokens are counted and weighed in bins of their
+// distance from the best; then the tokens of the bins that can be kept are listed, few in a trained model;
+// the rest works on this list, by a radix select in the bits of a key: first of logit and id, then of the
+// id alone.
 #include <algorithm>
 
 #include "kernels/cuda/sampling.h"
@@ -16,10 +16,10 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kDigits = 256;
 constexpr std::int64_t kPart = 4096;  // tokens of a part, where there are not too many parts
 constexpr std::int64_t kMostParts = 64;
-// Bins are 1/32 wide in the exponent; the last holds all that weighs less than e^-64 of the best.
+// Bins are 1/32 wide in the exponent; the last bin holds all that weighs less than e^-64 of the best token.
 constexpr int kBins = 2048;
 constexpr float kBinsPerUnit = 32;
-// A weight of one. Sums of 2^18 of them are below 2^63.
+// The weight of a token with exponential 1. Sums of 2^18 such weights are below 2^63.
 constexpr double kWeightOne = 0x1p45;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 18;
 
@@ -76,8 +76,8 @@ struct Shared {
   Token best[kWarps];
 };
 
-// A sum of integers by threads of several blocks: the result does not depend on their order. Returns what was
-// there.
+// Adds integers from threads of several blocks: the sum does not depend on their order. Returns the value
+// before the addition.
 CUDA_DEVICE std::uint64_t add_to_global(std::uint64_t* sum, std::uint64_t x) {
 #ifdef __CUDA_ARCH__
   return atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(x));
@@ -101,7 +101,7 @@ CUDA_DEVICE std::uint64_t weight_of(float x, float highest, float temperature) {
   return static_cast<std::uint64_t>(weight * kWeightOne + 0.5);
 }
 
-// By rounded operations that keep the order, so a bin's tokens are neighbours in the order of logits.
+// These operations round, but keep the order, so a bin's tokens are neighbours in the order of logits.
 CUDA_DEVICE int bin_of(float x, float highest, float temperature) {
   const float distance = (highest - x) * (kBinsPerUnit / temperature);
   return distance > 0 ? static_cast<int>(fminf(distance, kBins - 1)) : 0;
@@ -114,7 +114,7 @@ CUDA_DEVICE std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// A number below `total`, for the row in this step.
+// A random number below `total`, for the row in this step.
 CUDA_DEVICE std::uint64_t drawn_below(std::uint64_t total, const Arguments& a, std::int64_t r) {
   const std::uint64_t bits =
       mix(mix(mix(a.settings.seed) + static_cast<std::uint64_t>(*a.step)) + static_cast<std::uint64_t>(r));
@@ -123,13 +123,13 @@ CUDA_DEVICE std::uint64_t drawn_below(std::uint64_t total, const Arguments& a, s
   return drawn < total ? drawn : total - 1;
 }
 
-// The more probable; the lower id among equals.
+// The more probable of two tokens; among equals the one with the lower id.
 CUDA_DEVICE Token better(Token a, Token b) {
   const bool takes_b = b.id >= 0 && (a.id < 0 || b.value > a.value || (b.value == a.value && b.id < a.id));
   return takes_b ? b : a;
 }
 
-// The best of the block's, known to all.
+// The best token of the block, known to all threads.
 CUDA_DEVICE Token best_of_block(Shared& shared, Token own) {
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2)
@@ -148,7 +148,7 @@ CUDA_DEVICE Token best_of_parts(Shared& shared, const Arguments& a, const Row& r
   return best_of_block(shared, own);
 }
 
-// The sum over the block, known to all.
+// The sum over the block, known to all threads.
 CUDA_DEVICE std::uint64_t block_total(Shared& shared, std::uint64_t x) {
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) x += shuffle_xor(x, distance);
@@ -176,8 +176,8 @@ CUDA_DEVICE std::uint64_t sum_before(Shared& shared, std::uint64_t x) {
   return before;
 }
 
-// Where the sum of number(0), number(1), ... reaches `wanted`: shared.chosen, and in shared.before the sum
-// before that; the last where it does not. Known to all. Count is a multiple of the block's threads.
+// Finds where the sum of number(0), number(1), ... reaches `wanted`: shared.chosen is that place, or the last
+// one if it never does; shared.before is the sum before it. All threads know both. kThreads divides Count.
 template <int Count, class Number>
 CUDA_DEVICE void find_sum(Shared& shared, std::uint64_t wanted, const Number& number) {
   constexpr int kEach = Count / kThreads;
@@ -202,8 +202,8 @@ CUDA_DEVICE void find_sum(Shared& shared, std::uint64_t wanted, const Number& nu
   sync_block();
 }
 
-// The largest key at which the sum of the amounts of items with this key or a larger one reaches `wanted`,
-// which all together do. Item: key (of `Bits` bits) and amount of the items 0 .. count - 1.
+// The largest key for which the items with this key or a larger one have amounts that add up to `wanted` or
+// more, as those of all items do. key(i) (of `Bits` bits) and amount(i): of items 0 .. count - 1.
 template <int Bits, class Key, class Amount>
 CUDA_DEVICE std::uint64_t select(Shared& shared, std::int64_t count, std::uint64_t wanted, const Key& key,
                                  const Amount& amount) {
@@ -225,7 +225,7 @@ CUDA_DEVICE std::uint64_t select(Shared& shared, std::int64_t count, std::uint64
   return prefix;
 }
 
-// Tokens in the order of their logits, the lower id first among equals, as numbers that are all different.
+// Keys in the order of logits, the lower id first among equals: all keys differ.
 CUDA_DEVICE std::uint64_t rank_key(const Token& item) {
   return static_cast<std::uint64_t>(order_of(item.value)) << 32 | ~static_cast<std::uint32_t>(item.id);
 }
@@ -242,7 +242,7 @@ sample_best_kernel(Arguments a) {
     own = better(own, {logits[v], static_cast<std::int32_t>(v)});
   own = best_of_block(shared, own);
   if (thread_index() == 0) row.best[part] = own;
-  // For those that come next.
+  // Clears the bins for the kernels that come next.
   for (int i = part * block_size() + thread_index(); i < 2 * kBins + 1; i += a.parts * block_size())
     row.counts[i] = 0;
 }
@@ -299,7 +299,7 @@ CUDA_DEVICE std::uint64_t total_of_bins(Shared& shared, const Row& row) {
   return block_total(shared, own);
 }
 
-// Lists what lies in the bins down to that in which top-k, or else top-p, ends.
+// Lists the tokens of all bins down to the one in which top-k, or else top-p, ends.
 CUDA_KERNEL(kThreads)
 sample_list_kernel(Arguments a) {
   Shared& shared = *shared_memory<Shared>();
@@ -354,7 +354,7 @@ sample_draw_from_part_kernel(Arguments a) {
                      [&](int part) { return part < a.parts ? row.sums[part] : std::uint64_t{0}; });
   const int part = static_cast<int>(shared.chosen);
   std::uint64_t before = shared.before;
-  // Tokens of a part are in the order of ids: each thread has neighbours, whose sums say where the draw lies.
+  // A part's tokens lie in the order of ids. Each thread has neighbours; their sums say where the draw lies.
   const std::int64_t begin = a.begin_of(part), count = a.begin_of(part + 1) - begin;
   const std::int64_t first = begin + count * thread_index() / block_size(),
                      end = begin + count * (thread_index() + 1) / block_size();
@@ -402,7 +402,7 @@ sample_draw_from_list_kernel(Arguments a) {
       [&](std::int64_t i) { return row.list[i]; }, best, border);
 }
 
-// One block, since the step counts on when all threads have read it.
+// One block, since the step counter moves on when all threads have read it.
 CUDA_KERNEL(kThreads)
 pass_on_kernel(TokenLoop loop) {
   const std::int64_t step = *loop.step;

@@ -1,16 +1,16 @@
-// The scan as its recurrence, a block a head of a sequence: 16 numbers of the state in each thread's
-// registers, eight tokens' rows in shared memory at a time.
+// The scan as its recurrence, a block for each head of a sequence: each thread has 16 numbers of the state in
+// registers, and eight tokens' rows at a time lie in shared memory.
 //
 // Its gradients are two scans of the same form, S[t] = decay S[t'] + m[t] w[t] v[t]^T:
 //   forward in time    m w v^T = dt B x^T, the state itself:          y = S^T C and dC = S dy
 //   backward in time   m w v^T = C dy^T, the state's gradient D:      dx = dt D^T B and dB = dt D x
 // Each is run twice: by columns of the state (y, dx), which leaves the state before each chunk in memory, and
-// by rows (dC, dB), chunk by chunk beside each other, where the heads of a group are added up. What is left
-// is the decays' gradient: with a[t] the exponent of token t's decay,
+// by rows (dC, dB), with all chunks side by side, where the heads of a group are added up. What remains is
+// the decays' gradient. With a[t] the exponent of token t's decay:
 //   dL/da[t] = <D[t], S[t]> - dt[t] (x D^T B)[t] = dL/da[t + 1] + dy[t] (S^T C)[t] - dt[t] (x D^T B)[t],
-// a sum from the last token to the first, whose terms mostly cancel where states decay fast: its two
-// products, and the states that they are of, are double, which costs these GPUs twice the time of fp32 and no
-// more.
+// a sum from the last token to the first, whose terms mostly cancel where states decay fast. Its two
+// products, and the states they are taken from, are therefore double, which takes these GPUs only twice the
+// time of fp32.
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/state_space.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 constexpr int kOwn = 16;  // numbers of the state in a thread
-// A block with states in double has at most as many threads as leave each the registers that it needs.
+// A block with states in double has few enough threads to leave each one the registers that it needs.
 constexpr int kMostThreadsOfDoubles = 512, kMostThreadsOfFewDoubles = 384;
 constexpr int kBatch = 8;  // tokens
 constexpr std::int64_t kMostShared = 160 << 10;
@@ -50,7 +50,7 @@ struct Input {
   }
 };
 
-// A token's factors: of the state before it, of what is added to it, and its time step.
+// A token's factors for the state before it and for what is added to it, and its time step.
 struct Factors {
   float decay, added, step;
 };
@@ -62,7 +62,7 @@ CUDA_DEVICE Factors factors_of(const Input<T>& in, std::int64_t b, std::int64_t 
   return {t + 1 < in.s.T ? expf(in.step(row + 1, h) * rate) : 1.0f, 1, step};
 }
 
-// What a batch of tokens is scanned by, in shared memory: w (kBatch, N) and v, z (kBatch, P); what follows.
+// What a batch of tokens needs, in shared memory: w (kBatch, N), v and z (kBatch, P), then the rest.
 struct Staged {
   float *w, *r, *v, *z;
   Factors* factors;
@@ -81,7 +81,7 @@ constexpr std::int64_t staged_floats(std::int64_t N, std::int64_t P) {
   return 2 * kBatch * (N + P) + 3 * kBatch;  // a multiple of 8 bytes
 }
 
-// Loads `count` tokens from the one that is scanned as number `first`, of `tokens` from `begin` on.
+// Loads `count` tokens, from number `first` of the scan on; the scan covers `tokens` from `begin` on.
 template <bool Reverse, class T>
 CUDA_DEVICE void stage(const Staged& to, const Input<T>& in, std::int64_t b, std::int64_t h, int begin,
                        int tokens, int first, int count) {
@@ -108,7 +108,7 @@ CUDA_DEVICE void stage(const Staged& to, const Input<T>& in, std::int64_t b, std
         in, b, begin + (Reverse ? tokens - 1 - first - thread_index() : first + thread_index()), h);
 }
 
-// What a scan leaves; all but `out` of the recurrence's other results may be null, as may `out`.
+// What a scan writes; of the recurrence's results, `out` and all the others may be null.
 template <class T>
 struct Results {
   T* out;
@@ -144,7 +144,7 @@ scan_kernel(Input<T> in, Results<T> results) {
   }
   for (int first = 0; first < tokens; first += kBatch) {
     const int count = tokens - first < kBatch ? tokens - first : kBatch;
-    sync_block();  // the batch before has been read
+    sync_block();  // all threads have read the batch before
     stage<Reverse>(staged, in, b, h, 0, tokens, first, count);
     sync_block();
     for (int k = 0; k < count && own > 0; ++k) {
@@ -200,9 +200,9 @@ scan_kernel(Input<T> in, Results<T> results) {
     if (i < own) to[i * P] = static_cast<float>(state[i]);
 }
 
-// dC of a group, or in reverse dB: the state's rows times z, over the heads of the group. Grid: (chunks, G,
-// B). Threads: N by parts of kOwn columns of the state. Shared memory: (Q, N), staged_floats, (kBatch, parts,
-// N).
+// dC of a group, or in reverse dB: the state's rows times z, summed over the heads of the group. Grid:
+// (chunks, G, B). Threads: N by parts of kOwn columns of the state. Shared memory: (Q, N), staged_floats,
+// (kBatch, parts, N).
 template <class T, bool Reverse>
 CUDA_KERNEL(kMostThreads)
 scan_rows_kernel(Input<T> in, T* dxbc, const float* states) {
@@ -258,7 +258,7 @@ scan_rows_kernel(Input<T> in, T* dxbc, const float* states) {
   }
 }
 
-// A thread a head of a sequence, from its last token to its first. of_heads (B, 3 H).
+// A thread for each head of a sequence, from the last token to the first. of_heads (B, 3 H).
 constexpr int kHeadThreads = 64;
 template <class T>
 CUDA_KERNEL(kHeadThreads)
@@ -290,7 +290,7 @@ scan_steps_kernel(T* ddt, std::int64_t ddt_stride, float* of_heads, Input<T> in,
 std::int64_t parts_of(std::int64_t numbers, int own = kOwn) {
   return ceil_div(numbers, own);
 }
-// Numbers of a state in double that a thread has.
+// How many numbers of a state in double a thread has.
 int own_doubles(SelectiveScanShape s) {
   return s.P * parts_of(s.N) <= kMostThreadsOfFewDoubles ? kOwn : 2 * kOwn;
 }

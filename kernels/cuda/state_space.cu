@@ -1,5 +1,5 @@
-// The convolution and the gated norm are bound by memory: a thread an element, a warp a group of columns. The
-// parameters' gradients are sums down the rows, a pass of their own by partial sums.
+// The convolution and the gated norm are bound by memory: a thread has an element, a warp a group of columns.
+// Gradients of parameters are sums down the rows: a pass of their own, by partial sums.
 #include <algorithm>
 
 #include "kernels/cuda/norm.h"
@@ -16,7 +16,7 @@ CUDA_DEVICE float sigmoid_of(float x) {
   return 1 / (1 + expf(-x));
 }
 
-// Inputs of the convolution: rows, and before a sequence's first token its history, null where that is zero.
+// Inputs of the convolution: rows, and before a sequence's first token the history, null where it is zero.
 template <class T>
 struct ConvInput {
   const T *inp, *history, *weight, *bias;
@@ -38,14 +38,14 @@ struct ConvInput {
     for (std::int64_t k = 0; k < s.K; ++k) sum += to_float(weight[c * s.K + k]) * at(b, t - (s.K - 1) + k, c);
     return sum;
   }
-  // The gradient of what SiLU is taken of.
+  // The gradient of SiLU's argument.
   CUDA_DEVICE float dpre(const T* dout, std::int64_t b, std::int64_t t, std::int64_t c) const {
     const float x = pre(b, t, c), gate = sigmoid_of(x);
     return to_float(dout[(b * s.T + t) * s.C + c]) * gate * (1 + x * (1 - gate));
   }
 };
 
-// Calls body(b, t, c) of all elements.
+// Calls body(b, t, c) for all elements.
 template <class Body>
 CUDA_DEVICE void for_each_element(const CausalConvShape& s, const Body& body) {
   const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * kThreads;
@@ -63,8 +63,8 @@ causal_conv_kernel(T* out, ConvInput<T> from) {
   });
 }
 
-// The inputs before the token after the last. A thread a channel of a sequence, oldest first: what it moves
-// up it has read.
+// Keeps the inputs before the token after the last. A thread has a channel of a sequence, oldest first: it
+// has already read what it moves up.
 template <class T>
 CUDA_KERNEL(kThreads)
 keep_history_kernel(T* history, ConvInput<T> from) {
@@ -88,7 +88,7 @@ causal_conv_backward_kernel(T* dinp, std::int64_t dinp_stride, const T* dout, Co
   });
 }
 
-// dtaps (blocks along y, C, K), dbias (blocks along y, C): of each block's rows, which are contiguous.
+// dtaps (blocks along y, C, K), dbias (blocks along y, C): sums over each block's rows, which are contiguous.
 template <class T>
 CUDA_KERNEL(kThreads)
 causal_conv_sums_kernel(float* dtaps, float* dbias, const T* dout, ConvInput<T> from) {

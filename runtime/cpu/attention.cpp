@@ -21,7 +21,7 @@ using S = RunSettings;
 constexpr ElementTypes kCached = types(sim::DType::fp32, sim::DType::bf16, sim::DType::fp8, sim::DType::int8);
 constexpr ElementTypes kCached16 = types(sim::DType::bf16, sim::DType::fp8, sim::DType::int8);
 
-// Keys and values of context-parallel ranks: in rows of their own, or a rank's own in its packed qkv.
+// Keys and values of context-parallel ranks: in rows of their own; a rank's own may be in its packed qkv.
 std::int64_t packed_width(const kernels::AttentionShape& s) {
   return (s.H + 2 * s.G) * s.D;
 }
@@ -29,7 +29,7 @@ cpu::SegmentKeys own_keys(const A& a, float* dqkv, const S& settings) {
   const kernels::AttentionShape s = a.attention();
   return {settings.context, a.f32(R::qkv) + s.H * s.D, dqkv ? dqkv + s.H * s.D : nullptr, packed_width(s)};
 }
-// Those of all ranks, one after the other: (ranks, B, T, 2 G D).
+// The keys and values of all ranks, one after the other: (ranks, B, T, 2 G D).
 std::vector<cpu::SegmentKeys> keys_of_all(const A& a, float* dkv, const S& settings) {
   const kernels::AttentionShape s = a.attention();
   const std::int64_t stride = 2 * s.G * s.D, of_rank = s.B * s.T * stride;
@@ -41,14 +41,14 @@ std::vector<cpu::SegmentKeys> keys_of_all(const A& a, float* dkv, const S& setti
                     stride});
   return keys;
 }
-// The rank whose keys have come so many steps round the ring.
+// The keys that have come so many steps round the ring, with the rank that they came from.
 cpu::SegmentKeys keys_of_other(const A& a, float* dkv, const S& settings) {
   const kernels::AttentionShape s = a.attention();
   const std::int64_t ranks = settings.context.ranks, steps = static_cast<std::int64_t>(a.scalar());
   return {{ranks, (settings.context.rank + ranks - steps) % ranks}, a.f32(R::other_kv), dkv, 2 * s.G * s.D};
 }
-// The first head of those that this rank attends with, where ranks divide heads for attention alone: sinks
-// are of all.
+// The first of the heads that this rank attends with, where ranks divide heads for attention alone: sinks are
+// given for all heads.
 std::int64_t first_head(const A& a, const S& settings) {
   return settings.context.ranks > 1 ? settings.context.rank * a.attention().H : 0;
 }

@@ -49,8 +49,8 @@ bool CpuKernelRow::takes(const sim::Operation& operation, std::span<const sim::D
 
 namespace {
 
-// ALiBi, and the keys of other ranks, are attended to in fp32 alone, and latent attention absorbs its
-// up-projection in fp32 alone.
+// Only fp32 has ALiBi and attention to other ranks' keys; latent attention absorbs its up-projection only in
+// fp32.
 bool needs_fp32(const sim::Operation& operation) {
   return operation.dims.alibi_heads > 0 || sim::has(operation, R::all_kv) ||
          operation.place == sim::Place::absorbs_keys || operation.place == sim::Place::absorbs_values;

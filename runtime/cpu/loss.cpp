@@ -23,7 +23,7 @@ float scale_of(const A& a, const S& settings) {
   return settings.loss_scale > 0 ? a.scalar() * settings.loss_scale : a.scalar();
 }
 
-// For all ranks' parts of the vocabulary; null where it is not divided.
+// The statistics of all ranks' parts of the vocabulary; null where it is not divided.
 const BoundOperand* statistics_of_parts(const A& a) {
   const BoundOperand* const all = a.find(R::statistics);
   return all && all->data ? all : nullptr;

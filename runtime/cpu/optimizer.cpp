@@ -30,7 +30,7 @@ void squared_norm(const Arguments& a, const RunSettings&) {
     gradients.push_back(a.f32(i));
     counts.push_back(a.count(i));
   }
-  // Where several ranks hold the same, each adds its part.
+  // Where several ranks hold the same gradient, each adds its part of the sum.
   const double part = a.scalar() == 0 ? 1 : double{a.scalar()};
   double squares = 0;
   cpu::squared_norm(&squares, gradients, counts);
@@ -40,7 +40,7 @@ void squared_norm(const Arguments& a, const RunSettings&) {
 void clip_scale(const Arguments& a, const RunSettings& settings) {
   double* const norm = a.as<double>(R::norm);
   float norm_f32 = 0, scale_f32 = 1;
-  // Gradients in fp16 keep the loss's scale; what moves parameters divides by it.
+  // Gradients in fp16 keep the loss's scale; what moves the parameters divides by it.
   const double loss_scale = settings.loss_scale > 0 ? settings.loss_scale : 1;
   const double squares = norm[kSumOfSquares] / (loss_scale * loss_scale);
   cpu::clip_scale(&norm_f32, &scale_f32, &squares, settings.max_gradient_norm);
@@ -58,7 +58,7 @@ void unless_skipped(const Arguments& a, const RunSettings& settings) {
   if (!is_skipped(a, settings)) step(a, settings);
 }
 
-// Only looks whether gradients overflowed.
+// Only checks whether gradients overflowed.
 void find_overflow(const Arguments& a, const RunSettings&) {
   for (std::size_t i = 1; i < a.operands(); ++i) {
     const float* const gradient = a.f32(i);
@@ -97,7 +97,7 @@ void sgd(const Arguments& a, const RunSettings& settings) {
   cpu::sgd(tensors, &scale, settings.adamw);
 }
 
-// A matrix's rows and columns are as many as it has moments of them; several matrices of a tensor as many
+// A matrix has as many rows and columns as moments of them. A tensor of several matrices has that many times
 // more of both.
 void adafactor(const Arguments& a, const RunSettings& settings) {
   constexpr std::size_t kGroup = 5;  // parameter, gradient, moments of rows and columns, master copy

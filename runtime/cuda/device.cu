@@ -28,7 +28,7 @@ void zero(const Call& c, cuda::Gpu& gpu) {
   }
 }
 
-// CUDA's errors as those that the program shows.
+// Turns CUDA's errors into the errors that the program shows.
 template <class Body>
 auto on_device(const std::string& name, const Body& body) {
   try {
@@ -97,14 +97,14 @@ class CudaDevice final : public Device {
   }
 
   sim::Bytes available() const override { return {gpu_.memory().free}; }
-  // The context, the kernels' code and cuBLASLt's own memory included; and what other processes hold, if any.
+  // Includes the context, the kernels' code, cuBLASLt's own memory, and what other processes hold, if any.
   sim::Bytes in_use() const override {
     const cuda::Gpu::Memory memory = gpu_.memory();
     return {memory.total - memory.free};
   }
   sim::Bytes resident(const std::byte*, sim::Bytes size) const override { return size; }
-  // The code of kernels is loaded when they first run: it is part of the rest, as is what others take
-  // meanwhile.
+  // The code of kernels is loaded when they first run. It counts as part of the rest, together with what
+  // others take meanwhile.
   std::vector<PlatformMemory> platform_memory() const override {
     return {{"platform.context", {context_bytes_}},
             {"platform.matrix_library", {library_bytes_}},
@@ -226,8 +226,8 @@ class CudaDevice final : public Device {
   void synchronise() override {
     on_device(name_, [&] { gpu_.synchronise(); });
   }
-  // Sums of neighbours' distances: CUDA gives them in fp32, which would lose microseconds over a long
-  // section.
+  // Sums of the times between neighbouring stamps: CUDA gives times in fp32, which would lose microseconds
+  // over a long section.
   void stamps(std::span<double> seconds) const override {
     on_device(name_, [&] {
       seconds[0] = 0;
@@ -240,9 +240,9 @@ class CudaDevice final : public Device {
   Call call(const BoundOperation& operation, const RunSettings& settings) {
     return {operation, context_, products_, attention_, fp8_scales_, numbers_, settings};
   }
-  // The row of kept_tokens_, and the number of the stamp, of a step of sampling.
+  // Where a step of sampling has its row of kept_tokens_, and the number of its stamp.
   static std::size_t turn_of(std::int64_t step) { return static_cast<std::size_t>(step % cuda::kTokenTurns); }
-  // "1.5 GiB". Here, since the backend links nothing of sim/.
+  // "1.5 GiB". It is written here since the backend links nothing of sim/.
   static std::string gib(std::int64_t bytes) {
     char text[32];
     std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (std::int64_t{1} << 30));

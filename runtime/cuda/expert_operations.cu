@@ -19,7 +19,7 @@ kernels::RouteShape route_shape(const Call& c) {
   return {c.rows(), d.experts, d.chosen, d.groups, d.chosen_groups};
 }
 
-// Calls body(context for the rest, rows of the groups): as many as there are choices.
+// Calls body(context for the rest, rows of the groups); there are as many rows as choices.
 template <class Body>
 void by_group(const Call& c, const Body& body) {
   const std::int64_t groups = c.dims().groups;

@@ -24,7 +24,7 @@ InputNorm norm_of(const Call& norm) {
   return n;
 }
 
-// Statistics are for a backward pass, which this kernel has none of.
+// Statistics are kept for a backward pass, and this kernel has none.
 bool takes_norm(const Call& norm, const Call& product) {
   if (norm.kind() != OpKind::rmsnorm && norm.kind() != OpKind::layernorm) return false;
   // Four bits a weight leave no instructions for more than themselves (tests/cuda/budget.md).
@@ -83,15 +83,15 @@ Followed ending_of(const Call& product, std::span<const Call> behind) {
   }
 }
 
-// What an ending writes, where the plan lets it write over what the norm has left: that need not be written.
+// Whether the ending writes over the norm's result, as the plan allows: then that need not be written.
 bool is_written_over(const Call& norm, std::span<const Call> behind) {
   return std::any_of(behind.begin(), behind.end(),
                      [&](const Call& call) { return call.writes_over(*norm.find(Role::out)); });
 }
 
-// Products of two rows and more, by tensor cores, where sequences get one token each: in training a
-// recomputed pass has the bits of the one that kept its statistics. GELU behind weights in 16 bits is
-// cuBLASLt's epilogue, if nothing else is to be done.
+// Products of two rows and more by tensor cores, only where each sequence gets one token: in training a
+// recomputed pass must have the same bits as the pass that kept its statistics. GELU after weights in 16 bits
+// is cuBLASLt's epilogue if nothing else is to be done.
 bool takes_few_rows(const Call& product, const InputNorm& norm, const Followed& followed) {
   const std::int64_t rows = product.rows();
   const cuda::WeightFormat format = product.weights().format;

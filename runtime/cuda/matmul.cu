@@ -11,9 +11,9 @@ namespace {
 using cuda::ConstTensor;
 using cuda::Tensor;
 
-// Matrix products take both operands in one type. A gradient that comes in fp32 where weights are bf16
-// (logits kept in fp32) goes through scratch memory, as many rows at a time as fit: calls body(first row,
-// rows, tensor).
+// Matrix products take both operands in one type. A gradient in fp32 where weights are bf16 (logits are
+// kept in fp32) goes through scratch memory, as many rows at a time as fit: calls body(first row, rows,
+// tensor).
 template <class Body>
 void by_rows_in_type(const Call& call, ConstTensor wide, cuda::Type type, std::int64_t rows,
                      std::int64_t cols, const Body& body) {
@@ -45,20 +45,20 @@ cuda::Product product_of(const Call& c) {
           .tf32 = c.tf32()};
 }
 
-// cuBLASLt's GELU has an approximate tanh, whose error is below what 16 bits round off: fp32 keeps the kernel
-// that is exact. Its argument lies in rows of whole vectors of 16 bytes.
+// cuBLASLt's GELU has an approximate tanh, whose error is below what 16 bits round off; fp32 keeps the exact
+// kernel. The argument of cuBLASLt's GELU lies in rows of whole vectors of 16 bytes.
 bool fits_gelu(cuda::Type type, std::int64_t columns) {
   return cuda::size_of(type) == 2 && columns % 8 == 0;
 }
 
-// Weights in fewer bits: up to kNarrowRows rows read them as they are; of more rows, as the prompt has them,
-// some of the weight's rows at a time become 16-bit numbers again in scratch memory.
+// Weights in fewer bits. Products of up to kNarrowRows rows read them as they are. For more rows, as a prompt
+// has them, some of the weight's rows at a time become 16-bit numbers in scratch memory.
 void matmul_with_quantised_weight(const Call& c, const cuda::Weights& weights) {
   const std::int64_t N = c.cols(), K = c.inner();
   const ConstTensor inp = c.tensor(1), bias = c.tensor(3), addend = c.tensor(4);
   const Tensor out = c.tensor(0);
-  // One row has nothing for tensor cores; of more, weights that are widened for each row would cost more than
-  // their bytes.
+  // One row gives tensor cores nothing to do. With more rows, widening the weights for each row would cost
+  // more than reading their bytes.
   if (c.rows() > 1 && cuda::gemv_tensor_cores_takes(weights.format, c.rows(), K))
     return cuda::gemv_tensor_cores(c.context, out, inp, weights, bias, addend, c.rows(), N, K);
   if (cuda::gemv_takes(weights.format, c.rows(), K))
@@ -85,8 +85,8 @@ void matmul_with_quantised_weight(const Call& c, const cuda::Weights& weights) {
   }
 }
 
-// In fp8 the summed dimension must lie contiguous in both operands (products.h): here that takes the weight's
-// transpose, of as many columns at a time as half of the scratch memory holds.
+// In fp8 the summed dimension must be contiguous in both operands (products.h). Here that takes the weight's
+// transpose, of as many columns at a time as fit in half of the scratch memory.
 void matmul_backward_input_fp8(const Call& c) {
   const ConstTensor weight = c.tensor(2);
   const std::int64_t N = c.cols(), K = c.inner();
@@ -141,8 +141,8 @@ void matmul_backward_weight_fp8(const Call& c) {
     cuda::add_column_sums(c.context, dbias, dout, c.scale(2), c.rows(), N, c.updates(1));
 }
 
-// The bias's gradient as the product's epilogue, which sums what the product reads anyway. It is written:
-// where it is to be added, that is left for a pass over (N).
+// The bias's gradient as the product's epilogue, which sums what the product reads anyway. The epilogue only
+// writes it: where it is to be added, this is left to a pass over (N).
 bool weight_and_bias_at_once(const Call& c) {
   const Tensor dweight = c.tensor(0), dbias = c.tensor(1);
   const ConstTensor dout = c.tensor(2), inp = c.tensor(3);
@@ -172,7 +172,7 @@ bool weight_and_bias_at_once(const Call& c) {
 
 }  // namespace
 
-// One row, as decoding has it, is bound by reading the weights: a kernel of its own does that.
+// A product of one row, as decoding has it, is bound by reading the weights: it has a kernel of its own.
 bool is_one_row(const Call& c) {
   const Tensor out = c.tensor(0), addend = c.tensor(4);
   return c.rows() == 1 && c.tensor(1).type == cuda::Type::bf16 &&
@@ -229,7 +229,7 @@ void matmul_backward_input(const Call& c) {
 bool matmul_backward_input_and_gelu(const Call& c, const Call& gelu) {
   const Tensor dinp = gelu.tensor(0), pre_activation = gelu.tensor(2);
   const ConstTensor dout = c.tensor(1), weight = c.tensor(2);
-  // In place: nobody is left who would read what is not written between the two.
+  // Only in place: then nobody is left to read the product's own result, which is not written.
   if (c.tensor(0).data != dinp.data || gelu.tensor(1).data != dinp.data || c.updates(0)) return false;
   if (cuda::is_fp8(weight.type) || dout.type != weight.type || pre_activation.type != dinp.type ||
       !fits_gelu(dinp.type, c.inner()))

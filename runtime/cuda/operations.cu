@@ -39,7 +39,7 @@ void norm(const Call& c, cuda::ConstTensor inp, const cuda::AddedToInput& added)
                           c.scalar(), c.rows(), c.hidden(), added);
 }
 
-// A sum and its norm, while training: where none is kept for a backward pass, the norm is of its product.
+// A sum and its norm, in training: without statistics for a backward pass, the norm goes with its product.
 bool add_and_norm(const Call& add, const Call& of_sum) {
   const cuda::Tensor sum = add.tensor(sim::Role::out);
   const cuda::ConstTensor other = add.tensor(sim::Role::b);
@@ -53,7 +53,7 @@ bool add_and_norm(const Call& add, const Call& of_sum) {
   return true;
 }
 
-// Where what is rotated is what goes into the cache.
+// Whether what is rotated is also what goes into the cache.
 bool rope_and_kv_append(const Call& rope, const Call& append) {
   if (append.i32(3) != rope.i32(2) || append.as<std::byte>(2) != rope.as<std::byte>(0)) return false;
   cuda::rope_kv_append(append.context, append.tensor(2), append.kv_cache(0, 4), rope.f32(1), append.i32(3),
@@ -174,19 +174,19 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::quantise, quantise},
 };
 
-// Operands of sequences that several devices divide: there are no kernels for it.
+// Operands that exist only where several devices divide sequences: there are no kernels for them.
 bool is_of_several_devices(OpKind kind, sim::Role role) {
   return role == sim::Role::all_kv || (kind == OpKind::attention_flash_backward && role == sim::Role::dkv);
 }
 
-// Fp32 beside elements of any type, in the kernels of kernel_entries.h.
+// Operands that are fp32 beside elements of any type, in the kernels of kernel_entries.h.
 bool is_fp32(sim::Role role) {
   using R = sim::Role;
   return role == R::weights || role == R::dweights || role == R::row_weights || role == R::drow_weights ||
          role == R::rstd || role == R::states || role == R::chunk_states;
 }
 
-// Grouped products take the ranks' own choice, and weights of experts alone.
+// Grouped products take only the ranks' own choice, and only weights of experts.
 bool takes_group(const sim::Operation& operation) {
   const bool grouped = operation.kind == OpKind::grouped_matmul ||
                        operation.kind == OpKind::grouped_matmul_backward_input ||
@@ -194,7 +194,7 @@ bool takes_group(const sim::Operation& operation) {
   return !grouped || sim::has(operation, sim::Role::indices) || is_absorbed(operation);
 }
 
-// For dropout: a byte an element.
+// Dropout's mask: a byte for each element.
 bool is_mask(OpKind kind, std::size_t operand) {
   return (kind == OpKind::dropout && operand == 1) || (kind == OpKind::dropout_backward && operand == 2) ||
          (kind == OpKind::attention_standard && operand == 3) ||
@@ -212,7 +212,7 @@ bool is_kv_cache(OpKind kind, std::size_t operand) {
          (kind == OpKind::attention_cached && (operand == 2 || operand == 3));
 }
 
-// cuBLASLt's products in fp8 are of sizes that are multiples of 16; rows are padded where they must be.
+// cuBLASLt's products in fp8 need sizes that are multiples of 16; rows are padded where necessary.
 bool takes_fp8(const sim::Operation& operation) {
   const bool is_product = operation.kind == OpKind::matmul ||
                           operation.kind == OpKind::matmul_backward_input ||
@@ -221,7 +221,7 @@ bool takes_fp8(const sim::Operation& operation) {
          operation.dims.inner.factor % cuda::kFp8Multiple == 0;
 }
 
-// A product with a weight in fewer bits than its other operands; its rows must be whole vectors and groups.
+// A product whose weight has fewer bits than its other operands; its rows must be whole vectors and groups.
 bool takes_quantised_weight(const sim::Operation& operation, sim::DType weight) {
   const std::int64_t multiple = weight == sim::DType::int4 ? cuda::kInt4Group : 16;
   return operation.kind == OpKind::matmul && operation.dtype == sim::DType::bf16 && sim::bits(weight) < 16 &&
@@ -271,7 +271,7 @@ bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> ope
     return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
            type == sim::DType::fp16;
   };
-  // ALiBi's slopes are those of all heads.
+  // ALiBi's slopes cover all heads.
   if (operation.dims.alibi_heads != 0 && operation.dims.alibi_heads != operation.dims.heads) return false;
   if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
   if (!runs_in(operation.dtype) || !takes_group(operation) || !takes_scan(operation)) return false;

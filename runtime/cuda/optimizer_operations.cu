@@ -11,7 +11,7 @@ namespace {
 
 using sim::OpKind;
 
-// Those that stand behind the first operand.
+// The gradients, which follow the first operand.
 std::vector<cuda::GradientTensor> gradients_of(const Call& c) {
   std::vector<cuda::GradientTensor> gradients;
   for (std::size_t i = 1; i < c.operands(); ++i) gradients.push_back({c.tensor(i), c.count(i)});
@@ -23,13 +23,13 @@ void squared_norm(const Call& c) {
   cuda::add_squares(c.context, c.as<cuda::GradientNorm>(0), gradients_of(c), factor);
 }
 
-// What gradients are multiplied by; the first operand of every update.
+// The factor of gradients; the first operand of every update.
 const double* gradient_scale(const Call& c) {
   return &c.as<cuda::GradientNorm>(0)->clip_scale;
 }
 
-// An operation's tensors, one for each group of so many operands behind the first: make(its first operand,
-// its stream of random numbers).
+// The tensors of an operation, one for each group of kGroup operands after the first: make(index of the
+// group's first operand, its stream of random numbers).
 template <std::size_t kGroup, class Make>
 auto tensors_of(const Call& c, const Make& make) {
   std::vector<decltype(make(std::size_t{}, std::uint64_t{}))> tensors;
@@ -71,7 +71,7 @@ std::vector<Tensor> tensors_with_moment(const Call& c) {
   });
 }
 
-// A matrix's rows and columns are as many as it has moments of them; several matrices of a tensor as many
+// A matrix has as many rows and columns as moments of them. A tensor of several matrices has that many times
 // more of both.
 void adafactor(const Call& c) {
   // Parameter, gradient, moments of rows and columns, master copy.
@@ -109,8 +109,8 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::clip_scale,
      [](const Call& c) { cuda::clip_scale(c.context, c.as<cuda::GradientNorm>(0), &c.numbers->adamw); }},
     {OpKind::unscale, [](const Call& c) { cuda::find_overflow(c.context, c.f32(0), gradients_of(c)); }},
-    // Not waited for: the update itself looks whether the norm is finite, so that a step can be captured. The
-    // host reads the value when the step is over.
+    // The device does not wait for the host: the update itself checks whether the norm is finite, so that a
+    // step can be captured. The host reads the value when the step is over.
     {OpKind::host_read, [](const Call&) {}},
     {OpKind::adamw, adamw},
     {OpKind::adamw_8bit, adamw_8bit},

@@ -166,10 +166,10 @@ void block_q3_k(const Byte* block, float* out) {
   }
 }
 
-// Four bits that choose one of sixteen integers, a scale for 32. Byte j holds element j below and j + 16
-// above.
+// Four bits choose one of sixteen integers, with a scale for 32 of them. Byte j holds element j below and
+// element j + 16 above.
 using Choices = std::array<std::int8_t, 16>;
-// The table kvalues_iq4nl of ggml-common.h: closer where weights are many.
+// The table kvalues_iq4nl of ggml-common.h: its values are closer together where weights are many.
 constexpr Choices kNonlinear{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 // fp4 (E2M1) times two. Open Compute Project, Microscaling Formats v1.0, section 5.3.3.
 constexpr Choices kTwiceFp4{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -200,7 +200,7 @@ Chosen chosen_iq4_xs(const Byte* block, int s) {
   choose(kNonlinear, block + 8 + 16 * s, chosen.q.data());
   return chosen;
 }
-// MXFP4: e, nibbles[16]. The scale is 2^(e - 127), over the two that the integers are too large.
+// MXFP4: e, nibbles[16]. The scale is 2^(e - 127), halved here because the integers are twice the values.
 Chosen chosen_mxfp4(const Byte* block, int) {
   Chosen chosen{{}, std::ldexp(1.0f, block[0] - 128)};
   choose(kTwiceFp4, block + 1, chosen.q.data());
@@ -215,7 +215,7 @@ void block_chosen(const Byte* block, float* out) {
   }
 }
 
-// The same blocks as codes: value = scale * code + minimum, of each 32.
+// The same blocks as codes: value = scale * code + minimum, with one scale and minimum for each 32.
 struct Codes {
   Byte* codes;
   float *scales, *minima;
@@ -332,7 +332,7 @@ const Format* find_format(GgmlType type) {
   return found == kFormats.end() ? nullptr : &*found;
 }
 
-// The format of a type that is read.
+// The format of a type that can be read.
 const Format& format_of(GgmlType type) {
   return *find_format(type);
 }

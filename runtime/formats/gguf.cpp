@@ -16,7 +16,7 @@ constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::uint32_t kMaxDimensions = 4;  // GGML_MAX_DIMS
 constexpr int kMaxArrayDepth = 4;            // bounds the recursion; files in use have depth 1
 
-// The smallest that an entry can be in the file; bounds a count before anything is allocated for it.
+// The fewest bytes of an entry in the file; they bound a count before anything is allocated for it.
 constexpr std::uint64_t kMinMetadataBytes = 8 + 4 + 1;    // key length, type, a one-byte value
 constexpr std::uint64_t kMinTensorBytes = 8 + 4 + 4 + 8;  // name length, dimensions, type, offset
 
@@ -105,7 +105,7 @@ class HeaderReader {
     const auto characters = take(scalar<std::uint64_t>());
     return {reinterpret_cast<const char*>(characters.data()), characters.size()};
   }
-  // A number of entries that take at least `bytes_each` bytes each.
+  // Reads the number of entries that take at least `bytes_each` bytes each.
   std::uint64_t count(std::uint64_t bytes_each, const char* of_what) {
     const auto number = scalar<std::uint64_t>();
     if (number > remaining() / bytes_each) {
@@ -241,7 +241,7 @@ std::uint64_t alignment_of(const Gguf& gguf) {
 
 std::int64_t GgufTensor::element_count() const {
   std::int64_t count = 1;
-  // From the innermost, the order in which open() checked that the product fits.
+  // From the innermost dimension on: open() checked in this order that the product fits.
   for (auto dimension = shape.rbegin(); dimension != shape.rend(); ++dimension) count *= *dimension;
   return count;
 }
@@ -313,8 +313,8 @@ std::optional<double> as_number(const GgufValue& value) {
   return std::nullopt;
 }
 
-// The elements of a scalar array through `convert`; nothing when it is no such array or one element does not
-// convert.
+// The elements of a scalar array, passed through `convert`; nothing when it is no such array or when one
+// element does not convert.
 template <typename T>
 std::optional<std::vector<T>> elements(const GgufValue& value,
                                        std::optional<T> (*convert)(const GgufValue&)) {

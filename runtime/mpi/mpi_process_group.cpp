@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kPart = 1, kLastPart = 2;  // tags
 // Messages go in parts that MPI sends whole at once, without asking the receiver first (Open MPI's eager
-// limit is 4 KiB between processes of a machine): so none is half here when its sender is killed, which would
-// end or block whoever receives it.
+// limit is 4 KiB between processes of a machine). So no part is half here when its sender is killed, which
+// would end or block its receiver.
 constexpr std::size_t kLargestPart = 2048;
 
 class MpiProcessGroup final : public ProcessGroup {

@@ -38,11 +38,11 @@ constexpr std::size_t kLine = 64, kPage = 4096;
 // Messages are cut into slots, as large as a piece of a collective (communicator.cpp).
 constexpr std::size_t kSlot = 128 << 10;  // bytes
 
-// Messages from here on take longer to read than to announce.
+// Messages of this size and more take longer to read than to announce.
 constexpr std::size_t kLarge = 4 << 10;  // bytes
 
-// To memory, past this core's caches: who reads what another core has just written waits for that core's
-// cache, line by line, which takes several times as long as memory where the two share no last cache.
+// Copies to memory, past this core's caches. A reader of what another core has just written waits for that
+// core's cache, line by line; without a shared last cache that takes several times as long as memory.
 void copy_past_caches(std::byte* to, ConstBytes from) {
 #if defined(__SSE2__)
   constexpr std::size_t kWide = sizeof(__m128i);
@@ -57,18 +57,18 @@ void copy_past_caches(std::byte* to, ConstBytes from) {
 #endif
   std::memcpy(to, from.data(), from.size());
 }
-// Before others are told of it.
+// Ends the copies above before others are told of them.
 void end_copies() {
 #if defined(__SSE2__)
   _mm_sfence();
 #endif
 }
 
-// A rank waits for this to change: rung when something was sent to it, or freed of what it sent.
+// A rank waits for its bell: others ring it when they sent it something, or freed a slot that it had sent.
 struct Bell {
   alignas(kLine) std::atomic<std::uint32_t> rings;
   alignas(kLine) std::atomic<std::uint32_t> sleeps;
-  std::atomic<std::uint32_t> wants_room;  // all its slots are taken
+  std::atomic<std::uint32_t> wants_room;  // all of the rank's slots are taken
   alignas(kLine) std::uint64_t key;       // of the rank's memory
 
   void ring() {
@@ -89,11 +89,11 @@ struct SlotHeader {
 };
 
 // A rank's memory: its bell, which others ring, and what it sends, which they read. A slot's place in the
-// order of what it sent to one rank is kept there until the slot is used again, so orders never run over.
+// list of those sent to one rank stays valid until the slot is used again, so the list never overflows.
 class Outbox {
  public:
   Outbox() = default;
-  // Nothing where it cannot be mapped.
+  // Empty where the memory cannot be mapped.
   Outbox(int file, std::size_t ranks, std::size_t slots) : ranks_(ranks), slots_(slots) {
     struct stat known {};
     if (fstat(file, &known) != 0 || static_cast<std::size_t>(known.st_size) != size(ranks, slots)) return;
@@ -123,7 +123,7 @@ class Outbox {
   std::uint32_t& sent_slot(std::size_t rank, std::uint64_t i) const {
     return at<std::uint32_t>(orders_at(ranks_))[rank * slots_ + i % slots_];
   }
-  // Not 0 from when its owner fills it to when its reader has done.
+  // Not 0 from when its owner fills it until its reader is done with it.
   std::atomic<std::uint32_t>& is_taken(std::uint32_t slot) const {
     return at<std::atomic<std::uint32_t>>(taken_at(ranks_, slots_))[slot];
   }
@@ -131,7 +131,7 @@ class Outbox {
   MutableBytes bytes(std::uint32_t slot) const {
     return {base_ + bytes_at(ranks_, slots_) + slot * kSlot, kSlot};
   }
-  // Memory of a new file is zero, as atomics are that count from nothing.
+  // A new file's memory is zero, and so are atomics that count from 0.
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
  private:
@@ -155,13 +155,13 @@ class Outbox {
   std::size_t ranks_ = 0, slots_ = 0;
 };
 
-// The slots that this rank fills. Memory grows with what is on its way at once, and stays.
+// The slots that this rank fills. Memory grows with what is under way at once, and is not given back.
 class OwnSlots {
  public:
   explicit OwnSlots(const Outbox& outbox) : outbox_(outbox), has_pages_(outbox.slots(), 0) {}
 
-  // The first that is free, with memory for so many bytes: those before it were used last, or are still to be
-  // read. Nothing where all are taken.
+  // The first free slot, with memory for so many bytes: the slots at the front were used last, or are still
+  // to be read. Nothing where all are taken.
   std::optional<std::uint32_t> find(std::size_t bytes) {
     for (std::uint32_t slot = 0; slot < has_pages_.size(); ++slot)
       if (outbox_.is_taken(slot).load() == 0) {
@@ -173,8 +173,8 @@ class OwnSlots {
   }
 
  private:
-  // All its pages at once: sooner than one by one, and where memory is used up it is said here, while whoever
-  // writes to a page that cannot be had is ended.
+  // Takes all pages of the slot at once. This is faster than one by one, and it reports here that memory is
+  // used up; a process that writes to a page that it cannot get is killed.
   bool has_memory(std::uint32_t slot, std::size_t bytes) {
     if (bytes <= has_pages_[slot]) return true;
     const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
@@ -305,8 +305,8 @@ class SharedMemoryTransport final : public Transport {
     if (p.outbox->bell().wants_room.load() != 0) p.outbox->bell().ring();
   }
 
-  // Waits where all are taken. Others are told, so that those that wait, too, keep elsewhere what they have
-  // not yet received: so two that send to each other never wait for each other.
+  // Waits where all slots are taken. It tells the others, so that a rank that waits as well copies elsewhere
+  // what it has not yet received: so two ranks that send to each other never wait for each other.
   std::uint32_t free_slot(std::int32_t to, std::size_t bytes) {
     if (const std::optional<std::uint32_t> slot = slots_.find(bytes)) return *slot;
     Bell& bell = own_.bell();
@@ -340,7 +340,7 @@ class SharedMemoryTransport final : public Transport {
     wait_beyond(rings);
   }
 
-  // Until the bell has rung more often. Most often it does in a moment; who waits longer sleeps.
+  // Waits until the bell has rung more often: mostly a moment. A rank that waits longer sleeps.
   void wait_beyond(std::uint32_t rings) {
     Bell& bell = own_.bell();
     constexpr int kTurns = 2000;  // some 20 us
@@ -350,7 +350,7 @@ class SharedMemoryTransport final : public Transport {
       __builtin_ia32_pause();
 #endif
     }
-    constexpr timespec kLookAgain{0, 20'000'000};  // whether all are still there
+    constexpr timespec kLookAgain{0, 20'000'000};  // then looks whether all ranks are still there
     bell.sleeps.store(1);
     const bool slept_through =
         bell.rings.load() == rings &&
@@ -371,7 +371,7 @@ class SharedMemoryTransport final : public Transport {
     }
   }
 
-  // Copies what came from ranks that have no free slot, and so frees the slots that it lies in.
+  // Copies what came from ranks that have no free slot, and so frees the slots that held it.
   void keep_what_is_in_the_way() {
     for (Peer& p : peers_) {
       if (p.outbox->bell().wants_room.load() == 0) continue;
@@ -413,8 +413,8 @@ std::vector<T> from_all(Transport& transport, MessageTag tag, const T& own) {
   return all;
 }
 
-// Where a rank's memory is open for whoever may look into its process. In another container another process
-// may have its number: the key tells.
+// Where a rank's memory can be opened by whoever may look into its process. In another container, another
+// process may have the same number: the key tells them apart.
 struct Place {
   std::int64_t process = 0;
   std::int32_t file = -1;

@@ -19,8 +19,8 @@ struct Symbol {
   std::ptrdiff_t previous, next;
 };
 
-// A merge that was possible when it was queued: of the symbols at `left` and after it, which then were these
-// tokens.
+// A merge that was possible when it was queued: of the symbols at `left` and after it, whose tokens at that
+// time are kept here.
 struct Candidate {
   std::int32_t rank;
   std::ptrdiff_t left;

@@ -121,8 +121,8 @@ class Reader {
   PreTokenizerStep split_step(const json& part, const std::string& field) const {
     const std::string regex = text(member(part, "pattern"), "Regex", field + ".pattern");
     const std::string behavior = text(part, "behavior", field);
-    // These expressions match every character, so keeping the matches alone and isolating them come to the
-    // same.
+    // These expressions match every character, so keeping only the matches is the same as isolating
+    // them.
     const bool keeps_matches = behavior == "Removed" && flag(part, "invert", false, field);
     const auto step = step_of_regex(regex);
     if (!step) refuse(field + ".pattern is none of GPT-2's, Llama 3's and Qwen2's: " + regex);

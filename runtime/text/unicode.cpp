@@ -15,7 +15,7 @@ std::uint8_t byte_at(std::string_view text, std::size_t at) {
   return static_cast<std::uint8_t>(text[at]);
 }
 
-// Bytes of the sequence that a lead byte announces; 0 when it is no lead byte. C0, C1 and F5 to FF begin
+// How many bytes the sequence that this lead byte begins has; 0 for other bytes. C0, C1 and F5 to FF begin
 // nothing valid.
 std::size_t announced_length(std::uint8_t lead) {
   if (lead < 0x80) return 1;
@@ -99,7 +99,7 @@ bool is_valid_utf8(std::string_view text) {
 }
 
 std::size_t complete_utf8_prefix(std::string_view text) {
-  // Only the last three bytes can be the beginning of a sequence that is still to be completed.
+  // Only the last three bytes can be the beginning of an incomplete sequence.
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     const std::size_t at = text.size() - back;
     const std::uint8_t lead = byte_at(text, at);
@@ -139,7 +139,7 @@ std::uint8_t combining_class(char32_t codepoint) {
   return range == nullptr ? 0 : range->value;
 }
 
-// A code point with its combining class, or an invalid byte kept as it is: value above the last code point.
+// A code point with its combining class. An invalid byte is kept as it is: its value is above the last one.
 struct Mark {
   char32_t value;
   std::uint8_t combining;

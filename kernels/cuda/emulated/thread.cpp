@@ -41,7 +41,7 @@ struct Groups {
     committed.push_back(std::move(open));
     open.clear();
   }
-  // Does all but the last `pending` groups. Work that lets other threads run finds its own group gone.
+  // Does all but the last `pending` groups. A group is removed first: its work may let other threads run.
   template <class Do>
   void wait(int pending, const Do& do_work) {
     while (static_cast<std::ptrdiff_t>(committed.size()) > pending) {
@@ -52,7 +52,7 @@ struct Groups {
   }
 };
 
-// The state of a barrier in shared memory, in its 64 bits. Its phase's number has the parity of `phase`.
+// The state of a barrier in shared memory, in its 64 bits. `phase` has the parity of the phase's number.
 struct PhaseBarrier {
   std::int32_t bytes;  // still to come
   std::uint16_t arrivals, phase_and_pending;
@@ -100,15 +100,15 @@ class KnownStack {
   KnownStack() = default;
   KnownStack(const std::byte* bottom, std::size_t size) : bottom_(bottom), size_(size) {}
 #if defined(__SANITIZE_ADDRESS__)
-  // From `own` to this; for good, where own's functions have all returned.
+  // From `own` to this stack; for good, where all functions of `own` have returned.
   void switch_to(KnownStack& own, bool for_good) const {
     __sanitizer_start_switch_fiber(for_good ? nullptr : &own.frames_, bottom_, size_);
   }
-  // On this, after a switch to it.
+  // Runs on this stack, after a switch to it.
   void arrive() {
     __sanitizer_finish_switch_fiber(frames_, nullptr, nullptr);
   }
-  // For the first time on another, after a switch from this.
+  // Runs for the first time on another stack, after a switch from this one.
   void is_where_we_came_from() {
     __sanitizer_finish_switch_fiber(nullptr, &bottom_, &size_);
   }
@@ -141,8 +141,8 @@ struct Fiber {
   std::int64_t round = 0;
 };
 
-// One warp: what its lanes have handed out, in the last exchange and the one before, and how many arrived
-// at each.
+// One warp: what its lanes have handed out in the last exchange and in the one before, and how many lanes
+// have arrived at each.
 struct Warp {
   alignas(16) std::byte slots[2][kLanes][kExchangeBytes];
   std::int64_t arrived = 0;
@@ -196,8 +196,8 @@ void Block::enter() {
   block.yield();
 }
 
-// Under AddressSanitizer by the compiler's own jumps: the library's are taken for the end of all functions on
-// the stack, which costs two system calls each.
+// AddressSanitizer takes a jump of the library for the end of all functions on the stack, which costs two
+// system calls each time: under it, the compiler's own jumps are used.
 #if defined(__SANITIZE_ADDRESS__)
 #define EMULATION_SAVE(place) __builtin_setjmp(place)
 #define EMULATION_JUMP(place) __builtin_longjmp(place, 1)
@@ -227,7 +227,7 @@ EMULATION_SWITCHES void Block::resume(Fiber& fiber) {
   setcontext(&fiber.entry);
 }
 
-// All threads have reached the barriers, and all lanes of its warp the exchanges, that the fiber waits at.
+// Whether all threads have reached the fiber's barrier, and all lanes of its warp the fiber's exchange.
 bool Block::may_run(const Fiber& fiber) {
   if (fiber.finished) return false;
   if (fiber.phase_barrier != nullptr && !phase_has_ended(fiber.phase_barrier, fiber.parity)) return false;
@@ -276,8 +276,8 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
   std::mt19937 random(7);
   if (order == Order::shuffled) std::shuffle(turns_.begin(), turns_.end(), random);
 
-  // Shuffled, some of the warps run for as long as they can before the others have a turn: a GPU promises no
-  // more.
+  // In shuffled order, some of the warps run for as long as they can before the others have a turn: a GPU
+  // promises nothing that rules this out.
   std::vector<char> favoured(warps_.size(), order == Order::shuffled ? 0 : 1);
   int unfinished = threads;
   const auto give_turns = [&](bool to_all) {
@@ -319,7 +319,7 @@ void Block::come_to(int number, int threads, bool waits) {
   fiber.round = 0;
 }
 
-// Copies that somebody waits for arrive.
+// Copies that somebody waits for arrive here.
 bool Block::phase_has_ended(std::uint64_t* barrier, int parity) {
   for (std::size_t i = 0; i < copies_.size() && state_of(barrier).phase() == parity;) {
     if (copies_[i].barrier != barrier) {
@@ -346,7 +346,7 @@ void Block::wait_for_phase(std::uint64_t* barrier, int parity) {
 }
 
 bool Block::barrier(bool own) {
-  // The older of the flags of two barriers in turn has been read by all once one thread comes to the next.
+  // Two flags are used in turn: when a thread comes to the next barrier, all have read the older flag.
   bool& any = any_[running().barriers % 2];
   if (at_barrier_ % threads_ == 0) any = false;
   any = any || own;
@@ -462,7 +462,7 @@ void arrive(std::uint64_t* barrier, int bytes_to_expect) {
   state.set(state.phase(), state.pending() - 1);
   state.end_phase_if_complete();
   std::memcpy(barrier, &state, sizeof state);
-  // Who waited for it may be first to go on; not before the copies whose bytes it announces have begun.
+  // A thread that waited for the barrier may go on first, but not before the announced copies have begun.
   if (bytes_to_expect == 0) block.yield();
 }
 
@@ -527,7 +527,7 @@ void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
 
 namespace {
 
-// In double, whose normal numbers hold bf16's subnormal ones.
+// Exact in double, whose normal numbers include bf16's subnormal ones.
 double exactly(bf16 x) {
   const int exponent = x.bits >> 7 & 0xff, significand = x.bits & 0x7f;
   const double magnitude =

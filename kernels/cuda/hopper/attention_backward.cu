@@ -1,15 +1,15 @@
-// Flash attention's backward pass by keys, five products a step (FlashAttention-2's algorithm 2, Dao 2023,
-// with the warpgroups of Shah et al. 2024, arXiv 2407.08608). A block has 128 keys of a head of keys and goes
+// Flash attention's backward pass by tiles of keys, five products a step (FlashAttention-2's algorithm 2, Dao
+// 2023, with the warpgroups of Shah et al. 2024, arXiv 2407.08608). A block has 128 keys of a head and goes
 // through the queries that see them: dK and dV stay in registers, dQ is added up in fp32 in global memory.
 //
-// A tile of queries gets its parts of dQ from the blocks of all its tiles of keys, in descending order of
-// these: one sum at a time, so that two runs are bit-equal. Blocks take their work in the same order, hence a
-// block waits only for those that began before it; and where they run side by side, each is one step behind
-// the one that it waits for. The two-kernel scheme of attention_flash.cu needs neither order nor fp32 sums,
-// but seven products in place of five: on tensor cores that wait for nothing else, 1.4 times as long.
+// The blocks add their parts of dQ to a tile of queries one at a time, from the last tile of keys to the
+// first, so that two runs are bit-equal. Blocks take their work in the same order, so a block waits only for
+// earlier ones; blocks that run side by side are each one step behind the one that they wait for. The two
+// kernels of attention_flash.cu need no order and no fp32 sums, but seven products instead of five: on tensor
+// cores that wait for nothing else, 1.4 times as long.
 //
-// Warps of the first warpgroup copy (TMA), bring what the softmax needs of each query, and keep the order:
-// what waits for other blocks is never a warp that multiplies.
+// Warps of the first warpgroup copy (TMA), fetch what the softmax needs of each query, and keep the order. A
+// warp that multiplies never waits for other blocks.
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
@@ -24,15 +24,15 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kRows = 64;  // keys of a consumer
 constexpr int kKeys = kConsumers * kRows;
 constexpr int kStages = 2;  // tiles of queries that are under way or in use
-// As in the forward pass, but what keeps the order needs more than 24.
+// As in the forward pass, but the warps that keep the order need more than 24.
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr float kLog2e = 1.44269504088896341f;
 
-// A step's queries: as many as make a consumer's part of dQ 64 queries by 64 elements of the head.
+// The queries of a step: so many that a consumer's part of dQ is 64 queries by 64 elements of the head.
 constexpr int queries_of_step(std::int64_t D) {
   return D == 64 ? 128 : 64;
 }
-constexpr int kPart = 64 * 64;  // elements of it, in the order in which threads hold them
+constexpr int kPart = 64 * 64;  // elements of that part of dQ, in the order in which threads hold them
 
 template <class T>
 struct Arguments {
@@ -56,8 +56,8 @@ struct Memory {
   T *q, *dout;        // (stages, tiles, queries, 64)
   T* ds;              // (2, score tiles, 128 keys, 64 queries): the scores' gradients, transposed
   float* statistics;  // (stages, 2, queries): log-sum-exps in powers of two, deltas
-  // Keys and values, a stage's queries have arrived; nobody needs the stage any more; each consumer may add
-  // its part of dQ, and has.
+  // The barriers say: keys and values have arrived; a stage's queries have arrived; nobody needs the stage
+  // any more; each consumer may add its part of dQ; each consumer has added it.
   PhaseBarrier *has_keys, *has_queries, *free_queries, *may_add, *has_added;
   int* work;
 
@@ -82,7 +82,7 @@ struct Memory {
   }
 };
 
-// What a block does: the tiles of queries that see its keys, of each of the group's heads in turn.
+// What a block does: for each of the group's heads in turn, the tiles of queries that see its keys.
 struct Work {
   int batch, group, key_tile;
   int first_tile, end_tile;  // of queries
@@ -103,7 +103,7 @@ CUDA_DEVICE Work work_of(const AttentionSizes& s, int number) {
   return work;
 }
 
-// A step of it, the i'th.
+// Step number i of a block's work.
 struct Step {
   int i, head, query_tile;
 
@@ -133,7 +133,7 @@ CUDA_DEVICE int earlier_parts(const AttentionSizes& s, const Work& work, const S
          work.key_tile;
 }
 
-// By one thread.
+// One thread runs this.
 template <int D, class T>
 CUDA_DEVICE void copy_tiles(const Arguments<T>& a, const Memory<D, T>& memory, const Work& work) {
   using M = Memory<D, T>;
@@ -152,7 +152,7 @@ CUDA_DEVICE void copy_tiles(const Arguments<T>& a, const Memory<D, T>& memory, c
   }
 }
 
-// By one warp.
+// One warp runs this.
 template <int D, class T>
 CUDA_DEVICE void copy_statistics(const Arguments<T>& a, const Memory<D, T>& memory, const Work& work) {
   using M = Memory<D, T>;
@@ -170,7 +170,7 @@ CUDA_DEVICE void copy_statistics(const Arguments<T>& a, const Memory<D, T>& memo
   }
 }
 
-// By one thread for each consumer.
+// One thread for each consumer runs this.
 template <int D, class T>
 CUDA_DEVICE void keep_order(const Arguments<T>& a, const Memory<D, T>& memory, const Work& work,
                             int consumer) {
@@ -189,7 +189,7 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, cons
   using M = Memory<D, T>;
   constexpr int kQueries = M::kQueries;
   const AttentionSizes& s = a.s;
-  // This lane's place among the keys.
+  // This lane's first row among the consumers' keys.
   const int row_of_lane = consumer * kRows + warp_index() % 4 * 16 + lane_index() / 4;
   const int first_key = work.key_tile * kKeys;
   const T* const k = memory.k + SwizzledTile::elements(consumer * kRows);
@@ -224,8 +224,8 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, cons
         for (int e = 0; e < 4; ++e)
           p[n][e] = exp2_fast(p[n][e] * to_exponent - lse[n * 8 + accumulator_place(lane_index(), e).column]);
     };
-    // Keys beyond the end are zeros, which give a probability all the same. Both sides of the branch
-    // exponentiate, as in the forward kernel, so that the assembler leaves it beside the other product.
+    // Keys beyond the end are zeros, and zeros would still get a probability. Both sides of the branch
+    // exponentiate, as in the forward kernel, so that the assembler leaves that beside the other product.
     if (first_key + kKeys > s.T || (s.causal && first < first_key + kKeys)) {
 #pragma unroll
       for (int n = 0; n < kQueries / 8; ++n)
@@ -248,8 +248,8 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, cons
     std::uint32_t packed_p[kQueries / 16][4], packed_ds[kQueries / 16][4];
 #pragma unroll
     for (int n = 0; n < kQueries / 16; ++n) accumulators_as_a<T>(packed_p[n], p[2 * n], p[2 * n + 1]);
-    // Two copies in turn: when this one is written again, both consumers have come to the barrier of the step
-    // between, behind their products with it.
+    // There are two copies, used in turn. Before this one is written again, both consumers pass the barrier
+    // of the step between, which comes after their products with it.
     const int row = not_before(row_of_lane), pair = accumulator_place(lane_index(), 0).column;
     T* const shared_ds = memory.ds + step.i % 2 * M::kScoreTiles * M::kKeyTile;
 #pragma unroll
@@ -301,7 +301,7 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, cons
   store_rows<D>(a.dv.of(first_row, work.group), warp_row, s.T - first_key, D, dv, {1, 1});
 }
 
-// Grid: a block for each tile of keys of each of the groups and sequences.
+// Grid: a block for each tile of keys of each group of heads and each sequence.
 template <int D, class T>
 CUDA_KERNEL_RESIDENT(kThreads, 1)
 attention_hopper_backward_kernel(CUDA_GRID_CONSTANT Arguments<T> a) {
@@ -344,8 +344,8 @@ zero_counts_kernel(int* counts, std::int64_t count) {
   if (i < count) counts[i] = 0;
 }
 
-// dq = scale * sums, rounded, from the order in which the consumers' threads hold them. A thread of a block
-// stands for one of theirs. Grid: (tiles of queries, H, B).
+// dq = scale * sums, rounded. The sums lie in the order in which the consumers' threads hold them: each
+// thread here takes the place of one of those. Grid: (tiles of queries, H, B).
 template <int D, class T>
 CUDA_KERNEL(kConsumers* kWarpgroup)
 store_queries_kernel(Heads<T> dq, const float* sums, AttentionSizes s) {

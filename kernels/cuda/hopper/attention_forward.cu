@@ -1,7 +1,7 @@
 // FlashAttention-3's forward pass (Shah et al. 2024, arXiv 2407.08608) in 16 bits. A block has 128 queries of
-// a head and three warpgroups: one copies, two multiply, 64 queries each. A warpgroup's softmax runs beside
-// its own product with the values before it, and beside the other's products, since the two take turns to
-// begin theirs.
+// a head and three warpgroups: one copies, two multiply 64 queries each. A warpgroup's softmax runs beside
+// its own product with the values of the tile before, and beside the other warpgroup's products, since the
+// two take turns to begin theirs.
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
@@ -17,7 +17,7 @@ constexpr int kRows = 64;  // queries of a consumer
 constexpr int kQueries = kConsumers * kRows;
 constexpr int kKeys = 128;  // a tile
 constexpr int kStages = 2;  // tiles of keys, and of values, that are under way or in use
-// Each thread has 168 of a multiprocessor's 65,536 registers at the start, so these are the most.
+// Each thread has 168 of a multiprocessor's 65,536 registers at the start: these are the most possible.
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
@@ -36,8 +36,8 @@ struct Memory {
   static constexpr int kQueryTile = SwizzledTile::elements(kQueries),
                        kKeyTile = SwizzledTile::elements(kKeys);
   T *q, *k, *v;  // (tiles, 128, 64); (stages, tiles, 128, 64) each
-  // For the queries, and for each stage of keys and values: that it has arrived, and that nobody needs it any
-  // more.
+  // Barriers for the queries, and for each stage of keys and of values: that they have arrived, and that
+  // nobody needs them any more.
   PhaseBarrier *has_q, *has_k, *has_v, *free_k, *free_v;
 
   static constexpr std::size_t kBytes = (kTiles * (kQueryTile + 2 * kStages * kKeyTile)) * sizeof(T) +
@@ -57,7 +57,7 @@ struct Memory {
   CUDA_DEVICE T* v_stage(int j) const { return v + j % kStages * kTiles * kKeyTile; }
 };
 
-// By one thread, in the order in which the consumers need them: values one tile behind keys.
+// One thread copies, in the order in which the consumers need the tiles: values one tile behind keys.
 template <int D, class T>
 CUDA_DEVICE void produce(const Arguments<T>& a, const Memory<D, T>& memory, int batch, int head, int first,
                          int tiles) {
@@ -76,7 +76,7 @@ CUDA_DEVICE void produce(const Arguments<T>& a, const Memory<D, T>& memory, int 
   }
 }
 
-// The two consumers begin their products in turns.
+// The two consumers take turns to begin their products.
 struct Turns {
   int own, other;  // numbered barriers
 
@@ -119,7 +119,7 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, int 
     for (int n = 0; n < kKeys / 16; ++n) multiply_registers(o, p[n], memory.v_stage(j), n * 16, M::kKeyTile);
     commit_products();
   };
-  // Both sides of the branch exponentiate: behind a common end the assembler would move all of it after the
+  // Both sides of the branch exponentiate: after a common end, the assembler would move all of it behind the
   // wait for this group's other product, instead of beside that product (tests/cuda/check_overlap).
   const auto exponentiate_scores = [&](int j) {
     if (!own.needs_mask(j)) {
@@ -195,7 +195,7 @@ CUDA_KERNEL_RESIDENT(kThreads, 1)
 attention_hopper_forward_kernel(CUDA_GRID_CONSTANT Arguments<T> a) {
   const Memory<D, T> memory;
   const int batch = block_index().z, head = block_index().y;
-  // The longest tiles first: what is left over at the end is short.
+  // The longest tiles come first, so that what is left over at the end is short.
   const int first = (grid_size().x - 1 - block_index().x) * kQueries;
   const int queries = a.s.T - first < kQueries ? a.s.T - first : kQueries;
   const int tiles = QueryTile{first, queries, 0, a.s.T, a.s.causal, kKeys}.key_tiles();
