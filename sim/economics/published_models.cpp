@@ -65,7 +65,7 @@ std::vector<PublishedModel> published_models_from_csv(std::string_view csv, cons
                          .mmlu = row.number(6, kPercent),
                          .hours_source = row.any_text(7),
                          .quality_source = row.text(8)};
-    // A figure without its source is none.
+    // A figure needs its source.
     if (model.gpu_hours) row.text(7);
     models.push_back(std::move(model));
   }

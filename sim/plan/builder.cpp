@@ -31,8 +31,8 @@ ElementTypes element_types(const Scenario& scenario) {
   const bool shards = !generates && scenario.strategy.zero_stage == 3;
   const DType shard = shards ? i.memory.shard_dtype.value_or(stored) : stored;
   const DType product = scenario.workload.dtype;
-  // What generates in fewer than 16 bits holds its weights so, too, unless it says otherwise; training keeps
-  // what it adds its updates to.
+  // Generation in fewer than 16 bits also holds its weights so, unless the scenario says otherwise. Training
+  // keeps the weights that it adds its updates to.
   const FrozenWeights frozen =
       trains_adapters(scenario.workload) ? scenario.workload.frozen_weights : FrozenWeights::as_dtype;
   const DType learns_or_frozen = frozen == FrozenWeights::as_dtype ? stored
@@ -127,7 +127,7 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
     std::tie(groups_.expert, groups_.expert_data) =
         add_parts(expert_ranks(s), s.expert_parallel, Axis::expert, Axis::expert_data);
   groups_.pipeline = add_group({Axis::pipeline, p, strides.pipeline});
-  // Both are priced by their outermost pair.
+  // The two groups below are priced by their outermost pair of ranks.
   const Placement placement = placement_of(s.schedule);
   const bool trains = scenario.workload.task == Task::train;
   if (trains && placement == Placement::two_directions)

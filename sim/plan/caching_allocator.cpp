@@ -111,7 +111,7 @@ CachingAllocator::Block CachingAllocator::new_segment(std::int64_t bytes, Pool p
   return add({.bytes = size, .segment = segments_++, .pool = pool});
 }
 
-// What is free at the segment's end counts.
+// Free bytes at the segment's end count towards `bytes`.
 CachingAllocator::Block CachingAllocator::grow_segment(std::int64_t bytes, Pool pool) {
   const std::int64_t page = pool == kSmall ? kSmallSegment : kMediumSegment;
   Block last = end_[pool];

@@ -34,7 +34,7 @@ float cap_of_scores(const PlanBuilder& b) {
   return static_cast<float>(b.model().attn_logit_softcapping);
 }
 
-// For query heads alone, or of packed queries, keys and values.
+// An exchange of query heads alone, or of packed queries, keys and values.
 Operation all_to_all(const PlanBuilder& b, std::string id, const Dims& dims, bool packed, BufferId out,
                      BufferId inp) {
   return {.id = std::move(id),
@@ -71,7 +71,7 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
                      .kind = OpKind::attention_partial,
                      .dtype = b.types().wide_product,
                      .dims = dims,
-                     // A query has one sink: it is beside the rank's own keys.
+                     // A query has one sink, which counts with the rank's own keys.
                      .operands = {writes(out), writes(lse), reads(a.qkv), reads(kv),
                                   reads(step == 0 ? a.sinks.parameter : kNoBuffer)},
                      .scalar = static_cast<float>(step),
@@ -102,7 +102,7 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
   const auto add = [&](const std::string& name) {
     return b.add_scratch(block, "layer.attention.ring." + name, b.types().stored, kv_shape(b));
   };
-  // In turn: keys and values, and the gradients that travel with them; one step's own part of these.
+  // Buffers used in turn: keys and values, and the gradients that travel with them; then one step's own part.
   std::array<BufferId, 2> kv{add("kv_0"), kNoBuffer}, travelling{add("kv_0.gradient"), add("kv_1.gradient")};
   if (ranks > 2) kv[1] = add("kv_1");
   const BufferId part = ranks > 2 ? add("kv.gradient") : kNoBuffer;

@@ -21,7 +21,7 @@ Dims head_dims(const PlanBuilder& b, LayerKind kind = {}) {
               m.position == Position::alibi ? b.scenario().model.num_attention_heads : std::int64_t{0}};
 }
 
-// With what scores are capped at.
+// An attention operation, with the value that its scores are capped at.
 Operation attention(const PlanBuilder& b, std::string id, OpKind kind, DType dtype, LayerKind layer,
                     std::vector<Operand> operands) {
   Operation op = operation(std::move(id), kind, dtype, head_dims(b, layer), std::move(operands));
@@ -50,7 +50,7 @@ std::string activation_id(const Model& m) {
   return "layer.mlp." + std::string(name(m.activation));
 }
 
-// Gradients that the weights' products read, which zero-bubble schedules run later.
+// For gradients that the weights' products read: zero-bubble schedules run these products later.
 AddBuffer add_read_by_weight_part(const PlanBuilder& b) {
   return b.splits_backward() ? kept : scratch;
 }
@@ -63,7 +63,7 @@ std::string pass_name(Phase pass) {
   return pass == Phase::backward ? ".backward" : ".forward";
 }
 
-// Into the residual stream: out = residual + [dropout](sum + bias). The bias may be absent.
+// Adds to the residual stream: out = residual + [dropout](sum + bias). The bias may be absent.
 std::vector<Operation> add_to_residual(const PlanBuilder& b, const std::string& id, Operand out, BufferId sum,
                                        Operand bias, Operand residual, BufferId mask) {
   const DType elementwise = b.types().statistic;
@@ -79,14 +79,14 @@ std::vector<Operation> add_to_residual(const PlanBuilder& b, const std::string& 
   return ops;
 }
 
-// A norm between a projection and the residual stream: of `product`.
+// A norm between a projection's result, `product`, and the residual stream.
 struct OutputNorm {
   Affine p{};
   NormResult result{};
   BufferId product = kNoBuffer;
 };
 
-// Into the residual stream through its norm.
+// Adds a projection's result to the residual stream through its output norm.
 std::vector<Operation> norm_and_add(const PlanBuilder& b, const std::string& id, Operand out,
                                     const OutputNorm& n, Operand residual, const LayerContext& c,
                                     BufferId mask) {
@@ -97,7 +97,7 @@ std::vector<Operation> norm_and_add(const PlanBuilder& b, const std::string& id,
   return ops;
 }
 
-// The gradient of such a norm's input from that of its output.
+// Computes the gradient of such a norm's input from the gradient of its output.
 std::vector<Operation> norm_and_add_backward(const PlanBuilder& b, const std::string& id, const OutputNorm& n,
                                              BufferId dproduct, BufferId dout) {
   std::vector<Operation> ops{operation(id + "_norm.zero_gradient.backward", OpKind::zero, b.types().statistic,
@@ -131,7 +131,7 @@ std::vector<Operation> project_and_add(const PlanBuilder& b, const std::string& 
   return ops;
 }
 
-// Backward of the above; the residual's own gradient passes through unchanged, in `gradient`.
+// Backward of project_and_add(). The residual's own gradient passes through unchanged, in `gradient`.
 std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::string& block,
                                                 const std::string& id, BufferId dinp, BufferId gradient,
                                                 BufferId inp, BufferId mask, const Affine& p, Dims dims,
@@ -139,7 +139,7 @@ std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::strin
   const std::int64_t hidden = b.model().hidden_size;
   const Dims row = stream_dims(b);
   const bool gathers = b.strategy().sequence_parallel;
-  // What the products read stays as it is until those of the weights have read it.
+  // What the products read must not change until the weights' products have read it.
   const bool normed = norm.product != kNoBuffer;
   const bool copies = b.splits_backward() && !gathers && mask == kNoBuffer && !normed;
   const AddBuffer add_read_by_products = gathers ? scratch : add_read_by_weight_part(b);
@@ -261,7 +261,7 @@ LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext
   const auto add = [&](const std::string& name, Extent rows) {
     return b.add_scratch(block, name, b.types().stored, {rows, hidden});
   };
-  // A norm's input is kept elsewhere.
+  // A projection that is a norm's input is kept elsewhere.
   const bool whole_is_kept = b.model().norms_after() && !b.strategy().sequence_parallel;
   c.projection = fuses_residual(b.scenario()) || whole_is_kept ? kNoBuffer : add("layer.projection", kRows);
   if (b.model().norms_after()) c.output_norm = add("layer.output_norm", b.stream_rows());
@@ -479,12 +479,12 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, const Decode
                      writes(r.dropped), reads(p.sinks.parameter)})};
 }
 
-// Norms that nothing is learned by are of what positions rotate (Llama 4).
+// Norms without a learned gain apply only where positions rotate queries and keys (Llama 4).
 bool norms_queries(const Model& m, LayerKind kind) {
   return m.qk_norm != QkNorm::none && !(m.qk_norm == QkNorm::without_gain && kind.unrotated);
 }
 
-// From the norm's output, of all rows, to r.attention.
+// Attention from the norm's output, for all rows, to r.attention.
 std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderParameters& p,
                                          const LayerResults& r, const LayerContext& c, BufferId inp) {
   const Model& m = b.model();
@@ -531,14 +531,14 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
   const DType elementwise = b.types().statistic;
   // In generation the residual stream is one buffer, updated in place.
   const bool in_place = r.middle == c.residual_in.buffer;
-  // Between mixer and feed-forward; a layer that has one of them alone has nothing between.
+  // The stream between mixer and feed-forward. A layer that has only one of them has nothing between.
   const Operand middle_out = !c.kind.feeds_forward() ? c.residual_out
                              : in_place              ? updates(r.middle)
                                                      : writes(r.middle);
   const Operand middle = c.kind.mixes() ? reads(r.middle) : c.residual_in;
 
   std::vector<Operation> ops;
-  // Sequence parallelism: the products see all rows.
+  // With sequence parallelism, rows are gathered because the products need all of them.
   const auto gathered = [&](const std::string& id, BufferId rows, BufferId whole) {
     if (whole == kNoBuffer) return rows;
     ops.push_back(gather_rows(b, id, Phase::forward, whole, rows));
@@ -554,7 +554,7 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
                                b.stream_rows()));
     if (m.parallel_residual && !m.shared_norm) mlp_norm(c.residual_in);
     const BufferId rows = m.norms_before() ? r.attention_norm.out : c.residual_in.buffer;
-    const bool has_q_latent = m.latent.q_lora_rank > 0;  // nothing reads all rows then
+    const bool has_q_latent = m.latent.q_lora_rank > 0;  // then nothing reads all rows
     const BufferId whole =
         has_q_latent ? rows : gathered("layer.attention.qkv", rows, c.attention_norm_gathered);
     append(ops, m.has_latent_attention()
@@ -596,8 +596,8 @@ std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, c
   ops.push_back(operation(activation_id(m) + ".forward", activation_kind(m.activation, Phase::forward),
                           elementwise, row_dims(m.intermediate_size),
                           {writes(r.mlp_activation), reads(r.mlp_up)}));
-  // One kernel may do both: some of its blocks then write while others still read what the product
-  // multiplies.
+  // One kernel may do the product and the activation. Some of its blocks then write while others still read
+  // the product's input.
   const Scenario& s = b.scenario();
   if (s.implementation.runs_here && s.workload.task == Task::generate)
     ops.back().beside.push_back(reads(mlp_inp));
@@ -619,7 +619,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
   };
   const bool gated = is_gated(m.activation);
   const Shape stream{b.stream_rows(), m.hidden_size};
-  // The gradient of a norm's output, from that of the product which reads all its rows.
+  // Computes the gradient of a norm's output from the gradient of the product that reads all its rows.
   const auto column_parallel_backward = [&](const std::string& id, const std::string& norm, BufferId dout,
                                             BufferId norm_out, const Affine& affine, Dims dims) {
     std::vector<Operation> done;
@@ -636,7 +636,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
     return std::pair{std::move(done), rows != kNoBuffer ? rows : dinp};
   };
   std::vector<Operation> ops;
-  // What attention and feed-forward read, where no norm is before them: the residual stream itself.
+  // Where no norm comes before them, attention and feed-forward read the residual stream itself.
   BufferId attention_rows = m.norms_before() ? r.attention_norm.out : c.residual_in.buffer;
   const BufferId mlp_rows = m.norms_before() ? r.mlp_norm.out : r.middle;
   const auto add_to_stream = [&](const std::string& id, BufferId d_rows) {
@@ -645,7 +645,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
   };
 
   if (!m.norms_before() && c.kind.attends() && b.splits_backward()) {
-    // The stream before the layer is freed before the products of weights run.
+    // The stream before the layer is freed before the weights' products run, so they read a copy.
     const BufferId copy = kept(b, block, "layer.attention.inp", t.stored, stream);
     ops.push_back(operation("layer.attention.keep_input.backward", OpKind::add, t.statistic, stream_dims(b),
                             {writes(copy), reads(c.residual_in.buffer)}));
@@ -662,7 +662,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
                               stream_dims(b), {writes(dout), reads(gradient), reads(r.mlp_dropout_mask)}));
     } else if (!m.norms_after() && b.splits_backward() && r.experts.shared_up != kNoBuffer &&
                !b.strategy().sequence_parallel) {
-      // The shared expert's product of weights reads it later.
+      // The shared expert's weight product reads the gradient later, so it reads a copy.
       dout = add_read_by_weights("layer.experts.sum", stream);
       ops.push_back(operation("layer.experts.keep_gradient.backward", OpKind::add, t.statistic,
                               stream_dims(b), {writes(dout), reads(gradient)}));
@@ -691,7 +691,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
     append(ops, std::move(mlp_up));
     d_mlp_norm = d_norm;
   }
-  // Beside attention, the stream's gradient must stay as it is until attention has read it.
+  // Where feed-forward runs beside attention, the stream's gradient must not change until attention reads it.
   std::vector<Operation> mlp_norm;
   if (c.kind.feeds_forward() && !m.norms_before())
     mlp_norm.push_back(add_to_stream("layer.mlp", d_mlp_norm));

@@ -12,7 +12,7 @@
 namespace sim {
 namespace {
 
-// In the third step nothing is made that the second did not make.
+// The third step makes nothing that the second did not make.
 constexpr int kSteps = 2;
 // Micro-batches that repeat each other are the same to the allocator from the second on.
 constexpr std::int64_t kRounds = 2;
@@ -89,7 +89,7 @@ class Replay {
     return buffer_of(instance).buffer_class == BufferClass::scratch;
   }
 
-  // When instances are made, or no longer there.
+  // The times at which instances are made (`of_begin`), or freed.
   std::vector<std::pair<OpTime, std::size_t>> events(bool of_begin) const {
     std::vector<std::pair<OpTime, std::size_t>> events;
     for (std::size_t i = 0; i < memory_.instances.size(); ++i) {

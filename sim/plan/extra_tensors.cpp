@@ -19,7 +19,7 @@ Operation& at(Plan& plan, Place place) {
   return plan.blocks[place.block].operations[place.operation];
 }
 
-// Where an operation stands, in each block that has it.
+// The places of an operation, in each block that has it.
 std::vector<Place> places_of(const Plan& plan, const std::string& id) {
   std::vector<Place> places;
   for (std::size_t b = 0; b < plan.blocks.size(); ++b)
@@ -40,7 +40,7 @@ bool exists(const ExtraTensor& t, const Scenario& s) {
          !(t.whole_only && s.strategy.tensor_parallel > 1);
 }
 
-// Bytes a token, of all its rows or of this rank's rows of the stream.
+// The tensor's shape in bytes for each token, of all rows or of this rank's rows of the stream.
 Shape shape_of(const ExtraTensor& t, const Scenario& s) {
   const Model m = shard_of(s.model, s.strategy);
   const auto width = [](double bytes, std::int64_t of) { return bytes * static_cast<double>(of); };
@@ -66,8 +66,8 @@ void add_tensor(Plan& plan, const ExtraTensor& t) {
   const bool temporary = needed.empty() || std::ranges::any_of(needed, [&](const Place& p) {
                            return in_block(made, p.block).has_value();
                          });
-  // What is recomputed is kept from then on: by blocks of the last pass that makes it, of each kind of layers
-  // and at each place among those that are recomputed together.
+  // A recomputed tensor is kept from its last forward pass on. The blocks of that pass keep it, for each kind
+  // of layers and at each place among layers that are recomputed together.
   const std::size_t keeper = made.back().block;
   const auto keeps = [&, last = plan.blocks[keeper].pass](const Place& place) {
     return !temporary && plan.blocks[place.block].pass == last;
@@ -94,11 +94,11 @@ void add_tensor(Plan& plan, const ExtraTensor& t) {
   for (const Place& place : needed) at(plan, place).beside.push_back(reads(buffer));
 }
 
-// The gradients that operations add into accumulators, as tensors of their own.
+// Turns the gradients that operations add into accumulators into tensors of their own.
 void add_weight_gradients(Plan& plan, WeightGradient kind) {
   const DType stored = element_types(plan.scenario).stored;
   const std::size_t buffers = plan.buffers.size();
-  std::vector<BufferId> kept(buffers, kNoBuffer);  // of accumulators
+  std::vector<BufferId> kept(buffers, kNoBuffer);  // by accumulator
   for (Block& block : plan.blocks)
     for (Operation& op : block.operations) {
       const bool makes_gradients =
@@ -131,7 +131,7 @@ void add_weight_gradients(Plan& plan, WeightGradient kind) {
     }
 }
 
-// Bytes a token of a closed form, on one rank.
+// Bytes for each token by a closed form, on one rank.
 double bytes_of(const SavedActivations& saved, const Scenario& s) {
   const Model& m = s.model;
   const double ranks = s.strategy.tensor_parallel;
@@ -145,7 +145,7 @@ double bytes_of(const SavedActivations& saved, const Scenario& s) {
                          of(saved.feed_forward, m.intermediate_size) +
                          of(saved.heads, m.num_attention_heads) +
                          (keeps_scores ? of(saved.scores, m.num_attention_heads * s.workload.seq_len) : 0);
-  // Closed forms are of 16-bit types.
+  // Closed forms assume 16-bit types.
   const double scale = static_cast<double>(bits(element_types(s).stored)) / 16;
   return scale * (divided / ranks + (divides_rows ? everywhere / ranks : everywhere));
 }
@@ -158,8 +158,8 @@ bool is_layer(const Block& block, BlockPass pass) {
   return block.role == BlockRole::layer && block.pass == pass;
 }
 
-// What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
-// forms.
+// Bytes for each token that the plan keeps of a layer between its passes. Norms' statistics are not counted,
+// because closed forms leave them out.
 double kept_bytes(const Plan& plan) {
   const BlockPass makes = repeats_layers(plan.scenario.strategy) ? BlockPass::recompute : BlockPass::forward;
   const auto forward = std::ranges::find_if(plan.blocks, [&](const Block& b) { return is_layer(b, makes); });
@@ -205,8 +205,8 @@ std::string norm_of_input(const Plan& plan, bool backward) {
   return id;
 }
 
-// An operation of a layer whose result stays from the first forward pass on; the first of all where the whole
-// layer is repeated, but for what backward does not read.
+// The first operation of a layer that is not repeated: its result stays from the first forward pass on. Where
+// the whole layer is repeated, except what backward does not read, it is the layer's first norm.
 std::string kept_from(const Plan& plan) {
   for (const Block& block : plan.blocks)
     if (is_layer(block, BlockPass::forward) && !repeats_layers(plan.scenario.strategy))
@@ -215,7 +215,7 @@ std::string kept_from(const Plan& plan) {
   return norm_of_input(plan, false);
 }
 
-// Closed forms are of dense layers.
+// Closed forms describe dense layers only.
 void add_rest_of(Plan& plan, const SavedActivations& saved) {
   if (plan.scenario.model.expert_layers() > 0) return;
   const double rest = bytes_of(saved, plan.scenario) - kept_bytes(plan);
@@ -227,8 +227,8 @@ void add_rest_of(Plan& plan, const SavedActivations& saved) {
                     .hidden = rest / hidden});
 }
 
-// What forward keeps for backward becomes each block's own, made again where it is needed; the layers' inputs
-// stay.
+// Turns what forward keeps for backward into scratch of each block, which makes it again where needed. The
+// layers' inputs stay.
 void make_again(Plan& plan) {
   const auto is_kept = [](const Buffer& b) {
     return b.buffer_class == BufferClass::activation && b.per_layer && b.per_micro_batch &&

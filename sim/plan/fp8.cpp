@@ -37,7 +37,7 @@ std::vector<Operation> with_conversions(PlanBuilder& b, const std::string& block
       }
     }
     ops.push_back(std::move(op));
-    // What is written anew is another tensor.
+    // A tensor that is written again has to be converted again.
     for (const Operand& o : ops.back().operands)
       if (o.access != Access::read) converted.erase({o.buffer, o.layer_offset});
   }

@@ -10,7 +10,7 @@
 namespace sim {
 namespace {
 
-constexpr std::int64_t kInt8ScaleBytes = 4;  // fp32, of a row of a KV cache
+constexpr std::int64_t kInt8ScaleBytes = 4;  // an fp32 scale for each row of a KV cache
 
 struct GenerationBuffers {
   BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer, local_rope_table = kNoBuffer;
@@ -20,7 +20,7 @@ struct GenerationBuffers {
   BufferId residual, logits, next_tokens;
 };
 
-// With the padding that lets ranks divide it.
+// The whole vocabulary, with the padding that lets ranks divide it.
 std::int64_t all_of_vocabulary(const PlanBuilder& b) {
   return b.model().vocab_size * (b.divides_vocabulary() ? b.strategy().tensor_parallel : 1);
 }
@@ -37,7 +37,7 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
     r.rope_table = b.add_input(buffer_names::rope_table, t.statistic, {capacity, m.rope_size()});
   r.local_rope_table = add_local_rope_table(b, capacity);
   if (w.kv_cache) {
-    // Sequences that lie in blocks have whole ones: what the last has too many is room that stays empty.
+    // A sequence takes whole blocks of the cache, so the room that its last block has too much stays empty.
     const bool paged = w.kv_block > 0;
     const auto blocks_of = [&](std::int64_t tokens) {
       return paged ? (tokens + w.kv_block - 1) / w.kv_block : std::int64_t{1};
@@ -119,7 +119,7 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
   return block;
 }
 
-// Latent attention works otherwise while it decodes.
+// Latent attention works differently while it decodes.
 Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r, LayerKind kind,
             bool decodes) {
   const std::string name = kind.prefix() + (decodes ? ".decode" : ".forward");
@@ -224,7 +224,7 @@ class SectionWriter {
     return program_.actions.back();
   }
   void receive(BlockId block, std::int32_t layer, std::int32_t from) { add(block, layer).peer = from; }
-  // What is sent has been computed by the last action of the compute stream.
+  // The last action of the compute stream has computed what is sent.
   void send(BlockId block, std::int32_t layer, std::int32_t to) {
     auto computed = static_cast<std::int32_t>(program_.actions.size()) - 1;
     while (program_.actions[static_cast<std::size_t>(computed)].stream != kComputeStream) --computed;

@@ -10,11 +10,11 @@ using D = Direction;
 using C = Curve;
 using enum Measure;
 
-// ---- Operands: what the kind does to one, its elements, and what differs from touching all of it once.
+// ---- Operands: what the kind does to one, how many elements it has, and how it differs from one full pass.
 
 struct Row : OperandInfo {
   constexpr Row(Role r, Access a, Product n, Size how) : OperandInfo{r, a, false, how, n} {}
-  // Only so many of its elements are touched; with a role, only where that operand is there.
+  // Only `some` of its elements are touched; with `beside`, only where an operand of that role is there.
   constexpr Row touching(Product some, Role beside = R::none) const {
     Row row = *this;
     row.touched = some;
@@ -50,7 +50,7 @@ constexpr Row operand(Role role, Access access, AtLeast size) {
 constexpr Row operand(Role role, Access access) {
   return {role, access, {}, OperandInfo::Size::any};
 }
-// Read; written; read and written (or written alone, by operations that begin a sum).
+// Operands that are read; written; read and written (or only written, by operations that begin a sum).
 constexpr Row in(Role role, auto... elements) {
   return operand(role, Access::read, elements...);
 }
@@ -93,8 +93,8 @@ constexpr Product cache_size = batch * kv_heads * cached_tokens * head_dim;
 constexpr Product kept = batch * kept_tokens * kv_heads * head_dim;
 constexpr Product seen = batch * seen_keys * kv_heads * head_dim;
 
-// Scores and values, 2 FLOPs each for a pair of tokens and an element of a head; of standard attention for
-// all that the mask then hides.
+// Products of scores and of values, 2 FLOPs each for a pair of tokens and an element of a head. Standard
+// attention also computes the pairs that the mask then hides.
 constexpr Product visible = 4 * heads * head_dim * pairs, square = 4 * heads * head_dim * tokens * kv_length;
 constexpr Product visible_latent = 2 * heads * key_value_dim * pairs;
 // State-space mixers.
@@ -104,7 +104,7 @@ constexpr Product product_flops = 2 * rows * cols * inner;
 constexpr Arithmetic dense = tensor_cores(product_flops);
 constexpr Arithmetic by_expert = tensor_cores(product_flops, product_flops* useful_share);
 
-// A few bytes a row, beside rows of thousands: traffic that nobody counts.
+// A few bytes a row beside rows of thousands of bytes: this traffic is not counted.
 constexpr Row choice = maybe(in(R::indices).passing(0, 0));
 
 constexpr Operands activation{out(R::out, matrix), in(R::inp, matrix)};
@@ -167,10 +167,10 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {sum(R::dweight, cols * inner), maybe(sum(R::dbias, cols)), in(R::dout, matrix), in(R::inp, rows * inner)},
  dense},
 
-// ---- Experts. Products with a weight each, over the groups (here: experts) that a rank holds, whose rows
-// are stored one after the other: out (M, N), weight (groups, N, K), bias (groups, N). How many rows a group has
-// follows from the experts chosen for all tokens, where the rank chose for all of its rows, and is even without
-// them. Operation::scalar is the share of rows that is no padding and no excess of the busiest rank; 0: all.
+// ---- Experts. One product with its own weight for each group (here: expert) that a rank holds. The groups'
+// rows are stored one after the other: out (M, N), weight (groups, N, K), bias (groups, N). Where the rank
+// chose for all of its rows, the experts chosen for all tokens say the rows of each group; else groups have
+// equally many. Operation::scalar: share of rows that is no padding or excess of the busiest rank; 0: all.
 {K::grouped_matmul, F::products, D::forward, C::grouped_product,
  {out(R::out, matrix), in(R::inp, rows * inner),
   in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner), maybe(in(R::bias, groups * cols)),
@@ -188,7 +188,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {sum(R::dweight, groups * cols * inner), maybe(sum(R::dbias, groups * cols)), in(R::dout, matrix),
   in(R::inp, rows * inner), choice},
  by_expert},
-// For each row `chosen` of the experts, and their weights.
+// Chooses `chosen` of the experts for each row, and their weights.
 {K::route, F::elementwise, D::forward, C::streamed,
  {out(R::weights, rows * chosen), out(R::indices, rows * chosen), in(R::logits, rows * experts),
   maybe(in(R::bias, experts))},
@@ -209,9 +209,9 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  elementwise(inner * cols)},
 
 // ---- Attention. Sequences and lengths are variables; qkv is packed (rows, (heads + 2 kv_heads) head_dim).
-// Dims::window is how many keys a query sees, 0: all; Dims::chunk how long the segments are within which it
-// sees those before it, 0: there are none. Sinks are a learned score of each head that takes part in the softmax
-// of every row and has no value. RMSNorm of queries and keys; values are copied.
+// Dims::window is how many keys a query sees; 0: all. Dims::chunk is the length of segments: a query sees
+// only the keys before it in its segment; 0: no segments. A sink is a learned score of a head that takes part
+// in the softmax of every row and has no value. qk_norm is RMSNorm of queries and keys; values are copied.
 {K::qk_norm, F::norms, D::forward, C::streamed,
  {out(R::out, qkv_size).touching(queries_and_keys), maybe(out(R::rstd, tokens * query_key_heads)),
   in(R::inp, qkv_size).touching(queries_and_keys), maybe(in(R::weight))},
@@ -220,7 +220,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {sum(R::dqkv, qkv_size).touching(queries_and_keys), maybe(sum(R::dweight)),
   in(R::inp, qkv_size).touching(queries_and_keys), maybe(in(R::weight)), in(R::rstd, tokens * query_key_heads)},
  elementwise(10 * queries_and_keys)},
-// Values stay; a row of the table for each position.
+// Values do not change. The table has a row for each position.
 {K::rope, F::elementwise, D::forward, C::streamed,
  {sum(R::qkv, qkv_size).touching(queries_and_keys),
   in(R::table, at_least(kv_length * head_dim)).touching(query_length * head_dim), maybe(in(R::positions, batch))},
@@ -230,9 +230,9 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::table, at_least(kv_length * head_dim)).touching(query_length * head_dim)},
  elementwise(3 * queries_and_keys)},
 // all_kv: keys and values of all ranks of a context-parallel group (batch, kv_length, 2 kv_heads head_dim).
-// The queries are then two segments of the sequence, one from each end, so that every rank sees as many
-// pairs; dkv is of all ranks, and dqkv takes the queries' part alone. Ranks that divide heads for attention
-// alone have the sinks of all heads.
+// The queries are then two segments of the sequence, one from each end, so that every rank sees equally many
+// pairs. dkv is of all ranks, and dqkv takes only the queries' part. Ranks that divide heads only for
+// attention have the sinks of all heads.
 {K::attention_flash, F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), maybe(out(R::lse, row_sums)), in(R::qkv, qkv_size), maybe(in(R::all_kv, of_all)),
   maybe(in(R::sinks, at_least(heads)))},
@@ -242,10 +242,10 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::lse, row_sums), maybe(in(R::all_kv, of_all)), maybe(out(R::dkv, of_all)),
   maybe(in(R::sinks, at_least(heads))), maybe(sum(R::dsinks, at_least(heads)))},
  tensor_cores(2.5 * visible, 2 * visible)},  // five products, where forward has two: the scores once more
-// Latent attention: q (rows, heads head_dim); kv (rows, heads (head_dim + value_dim)): what the up-projection gives,
-// and behind all rows of it a copy of the one rotary key (rows, rope_dim) for each head. The cache is (batch, tokens,
-// rank + rope_dim): while decoding it is one key of head_dim for all heads, and its first value_dim columns are the
-// value. inp is then the queries by the keys' up-projection; of q the rotated part is read.
+// Latent attention: q (rows, heads head_dim); kv (rows, heads (head_dim + value_dim)): the up-projection's
+// result, and behind all its rows a copy of the one rotary key (rows, rope_dim) for each head. The cache is
+// (batch, tokens, rank + rope_dim): in decoding, one key of head_dim for all heads, whose first value_dim
+// columns are the value. inp is then the queries times the keys' up-projection; q's rotated part is read.
 {K::rope_latent, F::elementwise, D::forward, C::streamed,
  {sum(R::q, query_size).touching(rotary), sum(R::key, tokens * rope_dim),
   maybe(sum(R::kv, head_kv).touching(rotary).passing(0, 1)),
@@ -270,10 +270,10 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::cache, at_least(cache_size)).touching(batch * kv_length * head_dim), in(R::positions, batch),
   maybe(in(R::block_table, at_least(batch)))},
  tensor_cores(visible_latent)},
-// Attention in steps of a ring: a rank's queries, and the keys and values of one rank (rows, 2 kv_heads
-// head_dim): its own in qkv, or another's, of which only its queries are then read. With two segments from both
-// ends of the sequence, half of the pairs see each other, whatever rank they are of. Operation::scalar is how
-// many steps the keys have come.
+// Attention in steps of a ring: a rank's queries with the keys and values of one rank (rows, 2 kv_heads
+// head_dim). These are its own, in qkv, or another rank's, and then only the queries of qkv are read. A rank
+// has segments from both ends of the sequence, so half of the pairs see each other, whatever their ranks.
+// Operation::scalar is how many steps the keys have come.
 {K::attention_partial, F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), out(R::lse, row_sums), in(R::qkv, qkv_size).touching(query_size, R::other_kv),
   maybe(in(R::other_kv, own_kv)), maybe(in(R::sinks, heads))},
@@ -283,12 +283,12 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::qkv, qkv_size).touching(query_size, R::other_kv), in(R::out, query_size), in(R::lse, row_sums),
   maybe(in(R::other_kv, own_kv)), maybe(in(R::sinks, heads)), maybe(sum(R::dsinks, heads))},
  tensor_cores(2.5 * visible, 2 * visible)},
-// Two parts of the keys: two weights a row; scale, scale and add.
+// Merges results of two parts of the keys: two weights a row; scale, scale and add.
 {K::attention_merge, F::attention, D::forward, C::streamed,
  {sum(R::out, query_size), sum(R::lse, row_sums), in(R::part, query_size), in(R::part_lse, row_sums)},
  elementwise(3 * query_size)},
-// Writes scores, softmax rewrites them, products read them. With dropout on the probabilities its mask and
-// what it leaves of them are kept beside them. Computes what the mask then hides.
+// The first product writes scores, softmax rewrites them, products read them. With dropout on probabilities,
+// the mask and what it leaves of them are kept beside them. Scores that the mask hides are computed, too.
 {K::attention_standard, F::attention, D::forward, C::standard_attention,
  {out(R::out, query_size), out(R::probabilities, scores).passing(2, 2),  // softmax in place; product or dropout
   in(R::qkv, qkv_size), maybe(out(R::mask, scores)), maybe(out(R::dropped, scores).passing(1, 1)),
@@ -303,7 +303,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  tensor_cores(2 * square, 2 * visible)},
 // A cache is (batch, kv_heads, tokens, head_dim). With a block table it is (batch * blocks, kv_heads, tokens
 // of a block, head_dim), and the table (batch, blocks) says which block holds a sequence's next tokens. With
-// scales (2, kv_heads), of keys, then of values, it is in fp8 (e4m3): what is stored is divided by its head's.
+// scales (2, kv_heads), of keys, then of values, it is in fp8 (e4m3), divided by the scale of the head.
 {K::kv_append, F::attention, D::forward, C::streamed,
  {sum(R::k_cache, at_least(cache_size)).touching(kept).passing(0, 1),
   sum(R::v_cache, at_least(cache_size)).touching(kept).passing(0, 1), in(R::qkv, qkv_size).touching(2 * kept),
@@ -361,7 +361,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::squared_relu, F::elementwise, D::forward, C::streamed, ungated, elementwise(2 * matrix)},
 {K::squared_relu_backward, F::elementwise, D::backward, C::streamed, ungated_backward,
  elementwise(3 * matrix)},
-// By the error function: an error function 8, its slope an exponential more.
+// GELU by the error function: 8 for this function, and an exponential more for its slope.
 {K::gelu_exact, F::elementwise, D::forward, C::streamed, activation, elementwise(12 * matrix)},
 {K::gelu_exact_backward, F::elementwise, D::backward, C::streamed, activation_backward,
  elementwise(18 * matrix)},
@@ -374,21 +374,21 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::geglu_backward, F::elementwise, D::backward, C::streamed, gated_backward,
  elementwise(20 * matrix)},
 {K::clamped_swiglu, F::elementwise, D::forward, C::streamed, gated,
- elementwise(10 * matrix)},  // as swiglu, two clamps, a scale and a sum more
+ elementwise(10 * matrix)},  // as swiglu, and two clamps, a scale and a sum more
 {K::clamped_swiglu_backward, F::elementwise, D::backward, C::streamed, gated_backward,
  elementwise(18 * matrix)},
-// Rows of experts times their weights, where no activation does it: out may be inp.
+// Multiplies experts' rows by their weights, where no activation does so. out may be inp.
 {K::weigh_rows, F::elementwise, D::forward, C::streamed,
  {out(R::out, matrix), in(R::inp, matrix), in(R::row_weights, rows)}, elementwise(matrix)},
 {K::weigh_rows_backward, F::elementwise, D::backward, C::streamed,
  {out(R::dinp, matrix), in(R::dout, matrix), in(R::inp, matrix), in(R::row_weights, rows), out(R::drow_weights, rows)},
  elementwise(3 * matrix)},
-// a + b + bias; with neither, a copy.
+// a + b + bias; a copy of a where neither b nor bias is there.
 {K::add, F::elementwise, D::any, C::streamed,
  {out(R::out, matrix), in(R::a, matrix), maybe(in(R::b, matrix)), maybe(in(R::bias, cols))},
  elementwise(matrix)},
-// Between a matrix and `cols` columns of wider rows, `inner` wide, from Dims::first_column on; Operation::scalar is
-// what the values are multiplied by. Added to the columns; read from them.
+// Between a matrix and `cols` columns, from Dims::first_column on, of rows that are `inner` wide: add_columns
+// adds to the columns, take_columns reads them. The values are multiplied by Operation::scalar.
 {K::add_columns, F::elementwise, D::any, C::streamed,
  {sum(R::out, rows * inner).touching(matrix), in(R::inp, matrix)}, elementwise(2 * matrix)},
 {K::take_columns, F::elementwise, D::any, C::streamed,
@@ -402,20 +402,20 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  elementwise(2 * matrix)},
 {K::gather_last, F::elementwise, D::forward, C::streamed,
  {out(R::out, batch * cols), in(R::inp, matrix).touching(batch * cols)}},
-// To fp8: the largest becomes Operation::scalar, 448 in e4m3, 57344 in e5m2. Absolute value and maximum; scale
-// and rounding. The scale must be known before it is used.
+// Conversion to fp8: the largest value becomes Operation::scalar, 448 in e4m3, 57344 in e5m2. FLOPs: absolute
+// value and maximum, scale and rounding. It reads twice, because the scale must be known before it is used.
 {K::quantise, F::elementwise, D::any, C::streamed,
  {out(R::out, at_least(one)), in(R::inp, at_least(one)).passing(2, 0)},
  on_each(4, R::inp)},
-// Weights in fewer bits as the type that they are multiplied in; their scales may be in fewer bits, too.
+// Converts weights in fewer bits to the type of their product. Their scales may be in fewer bits, too.
 {K::dequantise, F::elementwise, D::any, C::streamed,
  {out(R::out, at_least(one)), in(R::weight, at_least(one)), in(R::scale1, at_least(one)), maybe(in(R::scale2))},
  on_each(2, R::out)},
 {K::zero, F::elementwise, D::any, C::streamed, {{out(R::buffer)}, 1}},
 
-// ---- The loss, of (rows, vocab). Where ranks divide the vocabulary: each row's maximum, sum of exponentials
-// below it and target's logit on this rank; from those of all ranks the loss follows. Logits become their
-// gradient, scaled by Operation::scalar: 1 / tokens of a step.
+// ---- The loss, of (rows, vocab). Where ranks divide the vocabulary, a row's statistics are its maximum, the
+// sum of exponentials below it and the target's logit on this rank. The loss follows from those of all ranks.
+// Logits become their gradient, scaled by Operation::scalar: 1 / tokens of a step.
 {K::cross_entropy_statistics, F::loss, D::forward, C::streamed,
  {out(R::statistics, 3 * rows), in(R::logits, rows * vocab), in(R::targets, rows)},
  elementwise(4 * rows * vocab)},  // maximum 1, exponential 2, sum 1
@@ -427,29 +427,29 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {out(R::tokens, rows), in(R::logits, rows * vocab)},
  elementwise(3 * rows * vocab)},  // scale, maximum or exponential and sum
 
-// ---- The optimizer, of any number of tensors. The norm is a sum of squares (each times Operation::scalar; 0:
-// once), then beside it the norm and what gradients are scaled by.
+// ---- The optimizer, for any number of tensors. R::norm is a sum of squares (each times Operation::scalar;
+// 0: once), and later beside it the norm and the factor that gradients are scaled by.
 {K::squared_norm, F::optimizer, D::any, C::streamed,
  {{sum(R::norm), in(R::gradient)}, 1}, on_each(2, R::gradient)},
 {K::clip_scale, F::optimizer, D::any, C::streamed, {sum(R::norm, Product(3))},
  elementwise(Product(3))},
-// Gradients in fp16 over what the loss was multiplied by; found: whether any is no number.
+// Divides fp16 gradients by the factor that the loss was multiplied by. found: whether any is no number.
 {K::unscale, F::optimizer, D::any, C::streamed,
  {{sum(R::found), sum(R::gradient)}, 1}, on_each(2, R::gradient)},  // a product, a comparison
-// The host waits for its value.
+// The host waits for the buffer's value.
 {K::host_read, F::optimizer, D::any, C::streamed, {in(R::buffer, at_least(one))}},
 // With a master copy the parameter is only written. Clip 1, moments 3 + 4, corrections 2, root and division 3,
 // decay and step 4.
 {K::adamw, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), sum(R::moment2), maybe(sum(R::master))}, 5},
  on_each(17, R::parameter)},
-// Besides, of each moment: two products, absolute value and maximum, rounding.
+// In addition to adamw, for each moment: two products, absolute value and maximum, rounding.
 {K::adamw_8bit, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), sum(R::moment2), sum(R::scale1), sum(R::scale2),
    maybe(sum(R::master))}, 7},
  on_each(27, R::parameter)},
-// A gradient's sums over rows and columns come before the sizes of the updates that they scale, and these and the
-// parameter's size before the step. Clip 1, square 1, two sums 2, root of their product 3, size of the step 3, step 4.
+// Sums of a gradient over rows and columns come first, then sizes of the updates that they scale and of the
+// parameter, then the step. Clip 1, square 1, two sums 2, root of their product 3, step's size 3, step 4.
 {K::adafactor, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter).passing(2, 1).passing_beside(R::master, 0, 1), in(R::gradient).passing(3, 0),
    sum(R::row_moment), maybe(sum(R::column_moment)), maybe(sum(R::master).passing(2, 1))}, 5},
@@ -459,7 +459,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  on_each(7, R::parameter)},  // clip 1, momentum 2, decay and step 4
 {K::lion, F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), maybe(sum(R::master))}, 4},
- on_each(12, R::parameter)},  // clip 1, what the sign is of 3, sign 1, moment 3, decay and step 4
+ on_each(12, R::parameter)},  // clip 1, the sign's argument 3, sign 1, moment 3, decay and step 4
 {K::muon_momentum, F::optimizer, D::any, C::streamed,
  {{in(R::norm), out(R::update), in(R::gradient), sum(R::moment1)}, 3},
  on_each(5, R::update)},  // clip 1, momentum 2, Nesterov's step 2
@@ -484,12 +484,12 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::all_gather, F::communication, D::any, C::network,
  {{out(R::buffer), in(R::shard)}, 2}, {}, CollectiveOperation::all_gather},
 // {groups, experts, chosen, chosen_groups} where copies of tokens are exchanged, one for each of a token's
-// `chosen` experts, which lie in at most `chosen_groups` of the experts' groups, and where one copy crosses to
+// `chosen` experts, which lie in at most `chosen_groups` of the experts' groups, and where one copy goes to
 // each node, whose ranks pass it on; zero where each copy goes straight to its rank. heads, kv_heads and
-// head_dim where context-parallel ranks exchange rows of all heads for all rows of some.
+// head_dim where context-parallel ranks exchange rows of all heads for all rows of some heads.
 {K::all_to_all, F::communication, D::any, C::network,
  {{out(R::out), in(R::inp)}, 2}, {}, CollectiveOperation::all_to_all},
-// To the next rank of a ring, from the one before.
+// Sends to the next rank of a ring, and receives from the one before.
 {K::exchange, F::communication, D::any, C::network,
  {{out(R::out), in(R::inp)}, 2}, {}, CollectiveOperation::send_receive},
 {K::send, F::communication, D::any, C::network,

@@ -6,7 +6,7 @@
 namespace sim {
 namespace {
 
-// The beginning of another buffer: so many columns of all its rows, one after the other.
+// A view of the beginning of another buffer: `cols` columns of all its rows, one row after the other.
 BufferId beginning_of(PlanBuilder& b, BufferId whole, const std::string& suffix, std::int64_t cols) {
   return add_view(b, whole, suffix, {b.buffer(whole).shape.front(), cols});
 }
@@ -44,7 +44,7 @@ Dims product(Extent rows, std::int64_t cols, std::int64_t inner) {
   return {.rows = rows, .cols = cols, .inner = inner};
 }
 
-// Keys' and values' up-projections as products of each head's own: rows are tokens times heads.
+// The up-projection of keys or values as one product for each head: rows are tokens times heads.
 Operation of_each_head(const PlanBuilder& b, const std::string& id, Place place, std::int64_t cols,
                        std::int64_t inner, BufferId out, BufferId inp, BufferId weight) {
   const std::int64_t heads = b.model().num_attention_heads;
@@ -107,7 +107,7 @@ std::vector<Operation> latent_core_forward(const PlanBuilder& b, LayerKind kind,
                     core_dims(b.model(), kind), {writes(out), writes(lse), reads(r.q), reads(r.kv)})};
 }
 
-// Decoding: the up-projections are multiplied to the queries and to what attention gives.
+// For decoding, the up-projections multiply the queries and attention's result instead.
 std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& block, const LatentParameters& p,
                                           const LatentResults& r, const LatentCache& cache, BufferId out,
                                           BufferId positions) {
@@ -223,7 +223,7 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
   ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_latent_backward, t.statistic,
                           core_dims(m), {updates(d_q), writes(d_key), reads(d_kv), reads(table)}));
 
-  // Up-projections; what they read of all rows is gathered again.
+  // Backward of the up-projections. What they read of all rows is gathered again.
   const auto up = [&](const std::string& id, BufferId d_result, BufferId from, const Affine& affine,
                       std::int64_t cols, std::int64_t inner) {
     if (gathers) {
@@ -241,7 +241,7 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
   BufferId d_kv_latent = up("layer.attention.kv_up", beginning_of(b, d_kv, ".up", up_size(m)), r.kv_latent,
                             p.kv_up, up_size(m), a.kv_lora_rank);
 
-  // Sums over the ranks that have other heads.
+  // Gradients are summed over the ranks, which have other heads.
   const BufferId d_kv_down = add_kept("kv_down", own, down_size(m));
   const BufferId d_down_key = add_column_view(b, d_kv_down, ".key", a.kv_lora_rank, a.qk_rope_head_dim);
   BufferId d_own_key = d_key;

@@ -16,7 +16,7 @@ bool names_layers(const Strategy& t) {
   return t.first_stage_layers != 0 || t.last_stage_layers != 0;
 }
 
-// Layers of a piece whose stage has its number from the strategy; 0 for others.
+// The number of layers of a piece, where the strategy gives it for the piece's stage; 0 for others.
 std::int32_t named_layers_of(const Strategy& t, std::int32_t piece) {
   const Schedule places{
       .stages = t.pipeline_parallel, .chunks = t.virtual_pipeline, .placement = placement_of(t.schedule)};

@@ -17,9 +17,9 @@
 namespace sim {
 namespace {
 
-constexpr std::int64_t kMostTaps = 8;     // of a state-space layer's convolution, as its kernels hold them
-constexpr double kMostActions = 1 << 24;  // a block run once for a layer and micro-batch or token
-constexpr double kMostBytes = 0x1p60;     // of anything of one kind: 1 EiB
+constexpr std::int64_t kMostTaps = 8;     // taps that the kernels of a state-space layer's convolution hold
+constexpr double kMostActions = 1 << 24;  // an action runs a block once for a layer and micro-batch or token
+constexpr double kMostBytes = 0x1p60;     // for anything of one kind: 1 EiB
 
 class Checker {
  public:
@@ -33,7 +33,7 @@ class Checker {
     check_workload();
     check_implementation();
     const double bytes = problems_.empty() ? bytes_of_element() : 0;
-    if (problems_.empty()) check_weights(bytes);  // products of sizes that are each sound
+    if (problems_.empty()) check_weights(bytes);  // each size is sound, but their products may not be
     if (problems_.empty()) check_extent(bytes);
     return std::move(problems_);
   }
@@ -61,13 +61,13 @@ class Checker {
     return false;
   }
 
-  // Whether each field of the part has a value that it may have at all.
+  // Whether each field of the part has a value that is legal by itself.
   template <class Part>
   bool fields_legal() {
     bool all = true;
     const Part& part = s_.*kPart<Part>;
     for_each_field<Part>([&](const auto& row) {
-      // A field of the other task's work says nothing here.
+      // A workload field that only the other task uses does not matter here.
       const bool other_task = (row.applies == trains || row.applies == generates) && !row.applies(s_);
       if (std::is_same_v<Part, Workload> && other_task) return;
       const std::string problem = problem_of(row, part.*row.member);
@@ -76,7 +76,7 @@ class Checker {
     });
     return all;
   }
-  // Names of schedules and operations are for the plan to check.
+  // The plan checks the names of schedules and operations.
   template <class Row, class T>
   static std::string problem_of(const Row& row, const T& value) {
     if constexpr (requires { value.has_value(); }) {
@@ -110,7 +110,7 @@ class Checker {
            ", but is " + written(value);
   }
 
-  // `part` ends the field's name.
+  // `part` is appended to the field's name.
   void positive(std::string_view field, double value, std::string_view part = {}) {
     if (!(value > 0) || std::isinf(value)) add(std::string(field).append(part), "must be a number above 0");
   }
@@ -118,7 +118,7 @@ class Checker {
     if (!(value >= 0) || std::isinf(value)) add(field, "must be 0 or more");
   }
 
-  // Sizes of what the model does not have are bounded, too: sums over a model's sizes have them.
+  // Sizes of parts that the model lacks are bounded, too, because sums over a model's sizes include them.
   void check_model() {
     const Model& m = s_.model;
     in_range("model.hidden_size", m.hidden_size, 1, kLargestWidth);
@@ -272,7 +272,7 @@ class Checker {
       add("model.query_pre_attn_scalar", "must be 0 or at least 1");
   }
 
-  // A pattern says what each layer is, so nothing else may.
+  // A pattern says what each layer is, so no other field may say it.
   void check_pattern() {
     const Model& m = s_.model;
     const std::string& pattern = m.hybrid_override_pattern;
@@ -393,7 +393,7 @@ class Checker {
     if (s_.workload.task == Task::generate) check_generating_strategy();
   }
 
-  // How many there are.
+  // Returns the number of devices.
   double check_devices() {
     const Strategy& s = s_.strategy;
     const double devices =
@@ -436,7 +436,7 @@ class Checker {
   void check_context_parallel() {
     const Strategy& s = s_.strategy;
     if (s.context_parallel == 1 || s_.workload.task == Task::generate) return;
-    // A rank takes a segment from each end, each of whole rows for every tensor-parallel rank.
+    // A rank takes a segment from each end. Each segment has whole rows for every tensor-parallel rank.
     const std::int64_t segments = std::int64_t{2} * s.context_parallel;
     const std::int64_t length = s_.workload.seq_len;
     if (length > 0 && length % segments != 0)
@@ -450,7 +450,7 @@ class Checker {
       add("strategy.context_parallel", "needs implementation.attention flash");
   }
 
-  // As in Megatron-LM (core/parallel_state.py): experts are divided over ranks that hold all else alike.
+  // As in Megatron-LM (core/parallel_state.py), experts are divided over ranks that hold all else alike.
   void check_expert_parallel() {
     const Strategy& s = s_.strategy;
     const Model& m = s_.model;
@@ -496,7 +496,7 @@ class Checker {
     const Workload& w = s_.workload;
     for (const Problem& p : division_problems(s_)) add(p.field, p.message);
     if (w.task == Task::generate) return;
-    // Where the batch does not divide, that is the problem; how the rest interleaves is not known.
+    // Where the batch does not divide, that alone is the problem: the number of micro-batches is not known.
     const bool divides = w.global_batch_size > 0 && w.micro_batch_size > 0 &&
                          w.micro_batch_size <= kMostSequences &&
                          w.global_batch_size % (w.micro_batch_size * s.data_parallel) == 0;
@@ -525,7 +525,7 @@ class Checker {
             "divides training; generation is divided by tensor_parallel and pipeline_parallel, experts also "
             "by expert_parallel");
     };
-    // Copies of all but the experts, each with sequences of its own.
+    // Ranks have copies of all but the experts, each rank with sequences of its own.
     only_training("strategy.data_parallel", s.data_parallel > 1 && s.expert_parallel == 1);
     only_training("strategy.context_parallel", s.context_parallel > 1);
     only_training("strategy.virtual_pipeline", s.virtual_pipeline > 1);
@@ -543,7 +543,7 @@ class Checker {
     }
   }
 
-  // A type that the chip has no arithmetic for is refused: none stands in for another.
+  // A type that the chip has no arithmetic for is refused: no other type stands in for it.
   void check_arithmetic(const Workload& w) {
     const Hardware& h = s_.hardware;
     if (h.peak.empty() || h.has_peak_for(w.dtype)) return;
@@ -602,7 +602,7 @@ class Checker {
       add(field, "is fp8, which ", s_.hardware.name, " cannot multiply");
   }
 
-  // RoPE has an angle for any position; a learned embedding has rows.
+  // RoPE has an angle for any position, but a learned embedding has only so many rows.
   void check_positions(std::string_view field, std::int64_t length) {
     const Model& m = s_.model;
     if (m.position != Position::learned || length <= m.max_position_embeddings) return;
@@ -636,7 +636,7 @@ class Checker {
 
   static double d(std::int64_t n) { return static_cast<double>(n); }
 
-  // Widths of all that a layer makes of a token: an expert, and all else.
+  // The total width of what a layer computes for a token: in one expert, and in everything else.
   double width_of_expert() const {
     return 3 * d(s_.model.moe.moe_intermediate_size) + 2 * d(s_.model.hidden_size);
   }
@@ -649,7 +649,7 @@ class Checker {
            3 * d(m.moe.shared_expert_intermediate_size) + 8 * d(m.hidden_size) + d(m.moe.num_experts);
   }
 
-  // Products of latent attention are between latents, too, and not of the hidden state alone.
+  // Latent attention also has products between latents, not only products with the hidden state.
   double weights() const {
     const Model& m = s_.model;
     const LatentAttention& a = m.latent;
@@ -663,8 +663,8 @@ class Checker {
            d(m.hidden_size) * (2 * d(m.vocab_size) + d(m.max_position_embeddings));
   }
 
-  // Twice what any plan holds for an element of what it keeps, and more than a kernel moves for one: 16, and
-  // what the software says of more.
+  // An upper bound: twice what any plan holds for an element that it keeps, and more than a kernel moves for
+  // one. It is 16 bytes, plus whatever more the software's profile says.
   double bytes_of_element() const {
     const KernelProfile& kernels = s_.implementation.kernels;
     const DataParallelProfile& copies = s_.implementation.data_parallel;
@@ -685,7 +685,7 @@ class Checker {
            memory.step_fp16_bytes + memory.step_fp32_bytes + memory.whole_in_pipelines;
   }
 
-  // In doubles, which cannot overflow here.
+  // Computes in doubles, which cannot overflow here.
   void check_weights(double bytes_of_element) {
     if (weights() * bytes_of_element > kMostBytes)
       add("model.hidden_size", "makes a model of more than 1 EiB");
@@ -719,7 +719,7 @@ class Checker {
       add(train ? "workload.global_batch_size" : "workload.max_new_tokens", "makes more than ",
           static_cast<std::int64_t>(kMostActions), " runs of a layer ",
           train ? "in a step" : "in a generation");
-    // A token reads the weights and the cache; all else happens once to each.
+    // Each token reads the weights and the cache. Everything else happens once for each token.
     const double again = train || !w.kv_cache
                              ? weights() + activations
                              : weights() + sequences * length * layers * 2 * d(m.query_size());
@@ -730,7 +730,7 @@ class Checker {
 
   const Scenario& s_;
   std::vector<Problem> problems_;
-  bool layers_can_be_counted_ = false;  // one by one, by numbers of the model that are in range
+  bool layers_can_be_counted_ = false;  // one by one, because the model's numbers are in range
 };
 
 }  // namespace

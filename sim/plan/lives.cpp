@@ -9,7 +9,7 @@
 namespace sim {
 namespace {
 
-// The time of the last operation of the backward pass that each action is part of; its own elsewhere.
+// For each action, the time of its backward pass's last operation; its own time outside backward passes.
 std::vector<OpTime> ends_of_backward_passes(const std::vector<Action>& actions,
                                             std::span<const OpTime> times) {
   std::int32_t chunks = 1, micro_batches = 1;
@@ -150,7 +150,7 @@ void Lives::place_groups(const Plan& plan, const std::vector<Action>& actions, S
       place.first_layer = of_group[g].first;
       place.layers = of_group[g].last - of_group[g].first + 1;
     }
-    // What is kept for each micro-batch to the end is so for those that repeat, too.
+    // What is kept for each micro-batch to the end is also kept for micro-batches that repeat.
     if (group.per_micro_batch)
       place.micro_batches = (group.folds ? round(last_micro_batch) : last_micro_batch) + 1;
     const bool made_once = group.lifetime == Lifetime::first_use;

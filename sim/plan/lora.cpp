@@ -67,7 +67,7 @@ class AdapterWriter {
     ops.push_back(std::move(add));
   }
 
-  // What the weights' gradients read, and these; and what the input's gradient gets.
+  // What makes the inputs of the weights' gradients, these gradients, and what the input's gradient gets.
   struct Backward {
     std::vector<Operation> of_results, of_weights, of_input;
   };
@@ -95,7 +95,7 @@ class AdapterWriter {
                 {updates(dinp.buffer, dinp.layer_offset), reads(d_hidden), reads(a.down.parameter)}));
   }
 
-  // The weight of a frozen product, in full width for as long as the product takes.
+  // Expands the weight of a frozen product to full width for as long as the product takes.
   void expand(Operation& op, std::vector<Operation>& ops) const {
     Operand& weight = op.operands[static_cast<std::size_t>(index_of(op.kind, Role::weight))];
     if (weight.buffer == kNoBuffer) return;
@@ -107,7 +107,7 @@ class AdapterWriter {
                                                     b_.types().statistic, {}, {writes(expanded), weight}));
     for (const BufferId s : scales) expands.operands.push_back(reads(s));
     weight = reads(expanded);
-    // The product itself reads no scales then.
+    // Then the product itself reads no scales.
     if (const int first = index_of(op.kind, Role::weight_scales); first >= 0) {
       op.operands.resize(std::min(op.operands.size(), static_cast<std::size_t>(first)));
       op.dims.scale_groups = 0;
@@ -115,7 +115,7 @@ class AdapterWriter {
   }
 
  private:
-  // In 16 bits or more, whatever the frozen products are multiplied in.
+  // A product in 16 bits or more, whatever type the frozen products use.
   Operation product(std::string id, OpKind kind, Dims dims, std::vector<Operand> operands) const {
     return operation(std::move(id), kind, b_.types().wide_product, dims, std::move(operands));
   }
@@ -130,8 +130,8 @@ class AdapterWriter {
   std::int64_t rank_;
 };
 
-// Leaves out operations whose results neither a gradient of a parameter nor, where it is `wanted`, that of
-// the residual stream follows from.
+// Keeps only the operations that lead to the gradient of a parameter or, where it is `wanted`, to the
+// gradient of the residual stream.
 std::vector<Operation> that_lead_to_gradients(const PlanBuilder& b, std::vector<Operation> ops,
                                               BufferId wanted) {
   std::set<BufferId> read{wanted};
@@ -225,7 +225,7 @@ std::vector<Operation> with_adapters_backward(PlanBuilder& b, const std::string&
       ops.push_back(std::move(backward[i]));
       continue;
     }
-    // Behind the weight's product, which nothing needs, stands the input's.
+    // The weight's product comes first, but nothing needs it. The input's product follows.
     const Operation weight = std::move(backward[i]);
     Operation input = std::move(backward[++i]);
     AdapterWriter::Backward adapters;
@@ -233,7 +233,7 @@ std::vector<Operation> with_adapters_backward(PlanBuilder& b, const std::string&
       if (writer.is_beside(p.adapters[a], input))
         writer.backward(a, operand(weight, Role::dout), operand(weight, Role::inp),
                         operand(input, Role::dinp), adapters);
-    // Rows that are gathered for the weights' products stay next to these.
+    // Rows that are gathered for the weights' products stay next to these products.
     const bool gathered = !ops.empty() && ops.back().kind == OpKind::all_gather &&
                           operand(ops.back(), Role::buffer).buffer == operand(weight, Role::inp).buffer;
     ops.insert(ops.end() - (gathered ? 1 : 0), std::make_move_iterator(adapters.of_results.begin()),

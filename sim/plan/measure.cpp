@@ -12,7 +12,7 @@ double d(std::int64_t n) {
   return static_cast<double>(n);
 }
 
-// Keys before a query that it sees, where that is not all of them.
+// How many keys before it a query sees, where it does not see all of them.
 std::int64_t reach_of(const Dims& n, std::int64_t all) {
   return n.window > 0 ? n.window : n.chunk > 0 ? n.chunk : all;
 }
@@ -136,8 +136,8 @@ double visible_pairs(const Variables& v, std::int64_t window, std::int64_t chunk
     };
     return d(v.batch) * (of_first(v.kv_length) - of_first(v.kv_length - v.query_length));
   }
-  // The last query sees kv_length keys, each one before it one less; those that would see more than the
-  // window see the window.
+  // The last query sees kv_length keys, and each query before it one fewer. Queries that would see more than
+  // the window see the window.
   const double q = d(v.query_length);
   const std::int64_t over =
       window > 0 ? std::clamp(v.kv_length - window, std::int64_t{0}, v.query_length) : 0;
@@ -153,7 +153,7 @@ Variables whole_attention(const Operation& op, Variables v) {
 
 double attended_pairs(const Operation& op, const Variables& v) {
   const double q = d(v.query_length);
-  // Half of another rank's keys, which lie before or behind as often.
+  // A query sees half of another rank's keys: they lie before it as often as behind it.
   if (has(op, Role::other_kv)) return d(v.batch) * q * q / 2;
   const Variables whole = whole_attention(op, v);
   const double pairs = visible_pairs(whole, op.dims.window, op.dims.chunk);

@@ -59,7 +59,7 @@ std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Pr
     if (!same_work(actions[same], actions[r.begin + (same - r.begin) % r.period])) break;
   }
   r.count = static_cast<std::int64_t>((same - r.begin) / r.period);
-  // Rounds that differ, as the last one where it also reduces gradients, have instances of their own.
+  // Rounds that differ have instances of their own, as the last round where it also reduces gradients.
   const auto end =
       actions.begin() + static_cast<std::ptrdiff_t>(r.begin + r.period * static_cast<std::size_t>(r.count));
   if (std::any_of(end, actions.end(), [&](const Action& a) {
@@ -70,8 +70,8 @@ std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Pr
 }
 
 // Sizes of buffers with the largest variables that a program uses them with. Extents grow with every
-// variable, so that per block only those need a look that no others exceed. Programs of one plan resemble
-// each other: what a block's buffers take is found again only where its variables differ.
+// variable, so for each block only variables that no others exceed need a look. Programs of one plan resemble
+// each other, so the sizes of a block's buffers are found again only where its variables differ.
 class LargestSizes {
  public:
   LargestSizes(const Plan& plan, const BlockUses& uses)
@@ -123,7 +123,7 @@ struct Change {
   Bytes bytes;
 };
 
-// By counting: there are few times and many changes.
+// Sorts by counting, because there are few times and many changes.
 void sort_by_time(std::vector<Change>& changes, OpTime duration) {
   std::vector<std::size_t> place(static_cast<std::size_t>(duration) + 2);
   for (const Change& c : changes) ++place[static_cast<std::size_t>(c.time) + 1];
@@ -133,8 +133,8 @@ void sort_by_time(std::vector<Change>& changes, OpTime duration) {
   changes = std::move(sorted);
 }
 
-// Runs visit(time, live bytes by class) for each operation of the program, micro-batches that repeat once.
-// With `largest_only`, of an action in which nothing but scratch changes, for its largest moment alone.
+// Runs visit(time, live bytes by class) for each operation of the program, once where micro-batches repeat.
+// With `largest_only`, an action in which only scratch changes is visited at its largest moment alone.
 template <class Visit>
 void sweep(const Plan& plan, const BlockUses& uses, const MemoryPlan& memory, bool largest_only,
            Visit visit) {
@@ -275,7 +275,7 @@ std::vector<Instance> instances_of(const Plan& plan, const Lives& lives, const s
   return instances;
 }
 
-// Finds the fullest moment. Micro-batches that repeat are there once.
+// Finds the fullest moment. Micro-batches that repeat are looked at only once.
 void find_peak(const Plan& plan, const Lives& lives, const std::vector<Bytes>& bytes, MemoryPlan& memory) {
   Bytes live;
   std::vector<Bytes> change(static_cast<std::size_t>(memory.duration) + 1);
@@ -377,7 +377,7 @@ void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::functi
 std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory, std::size_t max_points) {
   const Repetition& r = memory.micro_batches;
   std::vector<MemoryPoint> points;
-  std::vector<MemoryPoint> round;  // of the micro-batches, where they repeat
+  std::vector<MemoryPoint> round;  // points of one round of micro-batches, where rounds repeat
   const auto stretch = [&](OpTime t) {
     return static_cast<std::int64_t>(static_cast<double>(t) * static_cast<double>(max_points) /
                                      static_cast<double>(memory.duration));

@@ -9,14 +9,14 @@
 namespace sim {
 namespace {
 
-// What a rank has more of than the mean, in steps small enough for any figure that is published.
+// Ratios to the mean are rounded up in steps that are small enough for any published figure.
 constexpr std::int32_t kRatioSteps = 256;
 
 bool has_capacity(const PlanBuilder& b) {
   return b.scenario().workload.expert_capacity_factor > 0;
 }
 
-// Rows of the busiest rank over the mean; places, where there is a capacity.
+// Rows of the busiest rank over the mean. With a capacity: places for rows over the mean.
 double rows_over_mean(const PlanBuilder& b) {
   const Workload& w = b.scenario().workload;
   if (has_capacity(b)) return w.expert_capacity_factor;
@@ -28,7 +28,7 @@ Extent times(Extent rows, double ratio) {
   return rows * Extent{static_cast<std::int64_t>(std::ceil(ratio * kRatioSteps))} / kRatioSteps;
 }
 
-// Experts choose no token twice: all ranks' tokens may come to one rank, each as often as that has experts.
+// An expert takes a token only once: all ranks' tokens may come to one rank, once for each of its experts.
 Extent with_room_for_any_choice(const PlanBuilder& b, Extent received) {
   const MixtureOfExperts& e = b.model().moe;
   const Extent tokens = b.stream_rows() * Extent{b.strategy().expert_parallel};
@@ -38,11 +38,11 @@ Extent with_room_for_any_choice(const PlanBuilder& b, Extent received) {
   return received;
 }
 
-// Ranks of a tensor-parallel group that each route rows of their own and share experts gather them.
+// Whether tensor-parallel ranks, which each route rows of their own and share experts, gather these rows.
 bool gathers_over_tensor_ranks(const PlanBuilder& b) {
   return b.strategy().sequence_parallel && b.strategy().devices_of_expert() > 1;
 }
-// Rows that other ranks sent, as many as their tokens chose.
+// Whether a rank's experts get rows that other ranks sent, as many as their tokens chose.
 bool takes_rows_of_others(const PlanBuilder& b) {
   return b.groups().expert >= 0 || gathers_over_tensor_ranks(b);
 }
@@ -109,12 +109,12 @@ Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std:
   return op;
 }
 
-// The choice that rows of grouped products follow, where it is the rank's own: not of rows that others sent.
+// The rank's own choice of experts, which rows of grouped products follow; absent where others sent the rows.
 Operand own_choice(const PlanBuilder& b, const ExpertResults& r) {
   return takes_rows_of_others(b) ? Operand{} : reads(r.indices);
 }
 
-// For all rows that are exchanged; those that go to experts say so.
+// The place of an exchange in the layer. Exchanges of rows that go to experts set their place themselves.
 Place place_of(OpKind exchange) {
   if (exchange == OpKind::all_to_all) return Place::from_experts;
   return exchange == OpKind::all_reduce ? Place::anywhere : Place::among_experts;
@@ -206,7 +206,7 @@ ExpertScratch add_expert_scratch(PlanBuilder& b, const std::string& block) {
     s.out_received = add("out_received", rows.received);
   }
   s.out = add(b.model().moe.weights_on == ExpertWeights::output ? "weighed_out" : "out", rows.computed);
-  if (!b.model().norms_after()) s.sum = add("sum", rows.tokens);  // else what the norm reads is kept
+  if (!b.model().norms_after()) s.sum = add("sum", rows.tokens);  // else the norm's input is kept
   if (b.strategy().sequence_parallel && b.model().moe.shared_expert_intermediate_size > 0) {
     s.gathered = b.add_scratch(block, "layer.shared_expert.inp", t.stored, {kRows, hidden});
     s.shared_out = b.add_scratch(block, "layer.shared_expert.out", t.stored, {kRows, hidden});
@@ -216,7 +216,7 @@ ExpertScratch add_expert_scratch(PlanBuilder& b, const std::string& block) {
 
 namespace {
 
-// Adds to `sum`, which has the routed experts' part already.
+// Adds the shared expert's part to `sum`, which already has the routed experts' part.
 std::vector<Operation> shared_expert_forward(const PlanBuilder& b, const ExpertParameters& p,
                                              const ExpertResults& r, const ExpertScratch& s, BufferId inp) {
   const Model& m = b.model();
@@ -330,7 +330,7 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
 
 namespace {
 
-// The shared expert's own gradient of the norm's output, for all rows, a part of the sum over ranks.
+// The shared expert's own gradient of the norm's output, for all rows: one part of the sum over ranks.
 std::vector<Operation> shared_expert_backward(PlanBuilder& b, const std::string& block,
                                               const ExpertParameters& p, const ExpertResults& r, BufferId inp,
                                               BufferId dout, BufferId dinp) {
@@ -398,7 +398,7 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   };
   std::vector<Operation> ops;
 
-  // Back to the experts.
+  // Gradients go back to the experts.
   BufferId d_out = read_by_weights(b, block, "layer.experts.out.gradient", t.stored, {rows.computed, hidden});
   BufferId at = sends || gathers ? add("out_routed", rows.routed, hidden) : d_out;
   ops.push_back(permutation(b, "layer.experts.unpermute.backward", OpKind::permute, rows,
@@ -456,7 +456,7 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
           hidden);
   if (on_input) weigh_backward("input", at, d_read, r.inp);
 
-  // Back to the tokens.
+  // Gradients go back to the tokens.
   if (gathers) {
     const BufferId to = add("received", rows.received, hidden);
     const BufferId weights_to = add_weights("received_weights", rows.received);
@@ -497,7 +497,7 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
     ops.push_back(exchange(b, "all_reduce.backward", OpKind::all_reduce, b.groups().tensor,
                            {updates(dinp), updates(d_weights)}));
 
-  // The router's own part is whole on every rank.
+  // The router's own part of the gradient is whole on every rank.
   const BufferId d_logits =
       read_by_weights(b, block, "layer.router.logits.gradient", t.statistic, {rows.tokens, e.num_experts});
   ops.push_back(route(b, "layer.router.route.backward", OpKind::route_backward, rows,

@@ -85,7 +85,7 @@ std::vector<Operation> prediction_backward(PlanBuilder& b, const std::string& bl
   const Model& m = b.model();
   const DType stored = b.types().stored;
   const Extent rows = b.stream_rows();
-  // Nothing is put off: the head's weights are not either.
+  // No weight gradients are put off here, because those of the head are not put off either.
   LayerBackward layer = layer_backward(b, block, p, r.layer, context_of(b, r, rope_table), r.gradient);
   std::vector<Operation> ops = std::move(layer.input);
   append(ops, std::move(layer.weight));

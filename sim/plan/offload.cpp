@@ -70,7 +70,7 @@ void offload_activations(PlanBuilder& b, const std::string& name, BufferId resid
     back.insert(back.end(), {writes(o.fetched), reads(o.on_host)});
     replacements.push_back({kept, 0, o.fetched});
   }
-  // Rows of what has been fetched, where blocks read rows of what was kept.
+  // Where blocks read a view of rows of a kept buffer, they read the same rows of the fetched one.
   std::set<BufferId> views;
   for (const BlockId block : later)
     for (const Operation& op : b.block(block).operations)

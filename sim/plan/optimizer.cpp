@@ -20,12 +20,12 @@ bool is_matrix(const Shape& shape) {
   return shape.size() >= 2;
 }
 
-// Muon is for the matrices of layers; embedding, head, norms and biases are AdamW's (Jordan et al. 2024).
+// Muon is for the matrices of layers. AdamW updates embedding, head, norms and biases (Jordan et al. 2024).
 bool is_orthogonal(const PlanBuilder& b, const Tensor& t) {
   return b.scenario().workload.optimizer == Optimizer::muon && t.moment2 == kNoBuffer;
 }
 
-// What is updated, on the device or on the host. With a master copy the parameter is only written.
+// The tensors of an update, on the device or on the host. With a master copy the parameter is only written.
 struct Updated {
   Operand parameter, gradient, master;
 };
@@ -63,7 +63,7 @@ void append_operands(OpKind kind, const Tensor& t, std::vector<Operand>& operand
     case OpKind::adamw_8bit:
       return append({parameter, gradient, updates(t.moment1), updates(t.moment2), updates(t.moment1_scale),
                      updates(t.moment2_scale), master});
-    case OpKind::adafactor:  // of vectors the whole second moment
+    case OpKind::adafactor:  // vectors have the whole second moment
       return append({parameter, gradient, updates(t.moment_rows != kNoBuffer ? t.moment_rows : t.moment2),
                      updates(t.moment_columns), master});
     case OpKind::sgd:

@@ -9,7 +9,7 @@
 namespace sim {
 namespace {
 
-// A name of two parts, for which memory is asked once: a plan has hundreds.
+// Joins two parts of a name with one allocation, because a plan has hundreds of names.
 std::string joined(std::string_view a, std::string_view b) {
   std::string both;
   both.reserve(a.size() + b.size());
@@ -20,7 +20,7 @@ std::string joined(std::string_view a, std::string_view b) {
 class ParameterWriter {
  public:
   ParameterWriter(PlanBuilder& builder, bool training) : builder_(builder), training_(training) {}
-  // For one layer that is none of the model's: `prefix` begins its names.
+  // For one layer beside the model's own layers. `prefix` begins its names.
   ParameterWriter(PlanBuilder& builder, std::string prefix)
       : builder_(builder), training_(true), prefix_(std::move(prefix)), of_one_layer_(true) {}
 
@@ -44,7 +44,7 @@ class ParameterWriter {
     return tensor(std::move(name), shape, per_layer, replicated, stored, shard_ranks(builder_.strategy()),
                   builder_.groups().shard);
   }
-  // `ranks` hold the same, those of `group`.
+  // The `ranks` ranks of `group` hold the same tensor.
   Tensor tensor(std::string name, const Shape& shape, bool of_layer, bool replicated, DType stored,
                 std::int64_t ranks, std::int32_t group) {
     name.insert(0, prefix_);
@@ -74,7 +74,7 @@ class ParameterWriter {
                            .view_of = whole,
                            .shard_group = zero > 0 && &of_shape != &shape ? group : -1});
     };
-    // Whole for one pass of one micro-batch over one unit.
+    // The whole tensor lives for one pass of one micro-batch over one unit.
     const auto whole_for_a_while = [&](const char* prefix, BufferClass c, DType dtype) {
       return builder_.add({.name = prefix + name,
                            .buffer_class = c,
@@ -127,17 +127,17 @@ class ParameterWriter {
     return t;
   }
 
-  // Columns of outputs divided over tensor-parallel ranks, and the bias with them.
+  // Tensor-parallel ranks divide the output columns, and the bias with them.
   Affine column_parallel(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias) {
     return linear(name, outputs, inputs, bias, false);
   }
-  // Inputs divided; the outputs are partial sums, and the bias is every rank's.
+  // Ranks divide the inputs. The outputs are partial sums, and every rank has the bias.
   Affine row_parallel(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias) {
     return linear(name, outputs, inputs, bias, true);
   }
 
-  // Beside column_parallel products B is divided with their outputs, beside row_parallel ones A with the
-  // inputs; of the other every rank has all, and a part of its gradient.
+  // Beside column_parallel products, B is divided with the outputs; beside row_parallel ones, A with the
+  // inputs. Every rank has the whole of the other factor, and a part of its gradient.
   Adapter adapter(const AdapterSite& site) {
     const std::int64_t rank = builder_.scenario().workload.lora_rank;
     const std::string name = adapter_name(builder_.model(), site);
@@ -148,7 +148,7 @@ class ParameterWriter {
     return a;
   }
 
-  // Whose gradient is that of one product.
+  // The tensor `t`, whose gradient is the result of one product.
   Tensor written(Tensor t) const {
     t.is_written = training_ && products_write_gradients(builder_.scenario());
     return t;
@@ -195,11 +195,11 @@ class ParameterWriter {
     return a;
   }
 
-  // For weights that are read in fewer than 16 bits: a scale for each row or each group of its columns. Own
-  // kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a scale
-  // and a minimum in fp16 (kernels/quantised.h); others' in 16 bits, with a zero beside it where integers
-  // come in groups (AWQ and GPTQ checkpoints; gpt-fast, quantize.py). Experts that a model was published in
-  // have the scales of its own format.
+  // Weights that are read in fewer than 16 bits have a scale for each row or each group of its columns. Our
+  // own kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a
+  // scale and a minimum in fp16 (kernels/quantised.h). Other software has 16 bits, with a zero beside them
+  // where integers come in groups (AWQ and GPTQ checkpoints; gpt-fast, quantize.py). Experts in the format
+  // that their model was published in have the scales of that format.
   void add_scales_of_groups(BufferId weight, bool of_experts) {
     const Buffer of = builder_.buffer(weight);
     if (bits(of.dtype) >= 16 || of.shape.size() < 2) return;
@@ -226,7 +226,7 @@ class ParameterWriter {
                   .parameter = weight});
   }
 
-  // For weights that learning reads in fewer than 16 bits and leaves as they are.
+  // Adds scales for weights that training reads in fewer than 16 bits and does not change.
   void add_scales_of_frozen(BufferId weight, std::int64_t rows, std::int64_t elements) {
     constexpr std::int64_t kBlock = 64, kBlockOfScales = 256;
     const std::int64_t blocks = (elements + kBlock - 1) / kBlock;
@@ -248,7 +248,7 @@ class ParameterWriter {
   PlanBuilder& builder_;
   bool training_;
   bool of_experts_ = false;
-  bool adapters_ = false;  // what is added learns beside weights that do not
+  bool adapters_ = false;  // added parameters learn beside weights that do not
   std::string prefix_;
   bool of_one_layer_ = false;
 };
@@ -446,7 +446,7 @@ void add_attention_parameters(ParameterWriter& w, const Model& m, bool divides_k
   }
 }
 
-// The convolution has few taps: its weights are no matrices to decay or to divide, but each channel's own.
+// The convolution has few taps. Its weights are no matrices to decay or divide: each channel has its own.
 void add_state_space_parameters(ParameterWriter& w, const Model& m, DecoderParameters& p) {
   const StateSpace& s = m.state_space;
   p.state_space_norm = w.norm("layer.state_space_norm", true);
@@ -459,7 +459,7 @@ void add_state_space_parameters(ParameterWriter& w, const Model& m, DecoderParam
   p.state_space.out = w.row_parallel("layer.state_space.out", m.hidden_size, s.inner_size(), false);
 }
 
-// The model's layers, or one beside them: all parts that at least one of these units has.
+// Adds the parameters of the model's layers, or of one layer beside them: all parts that any of `units` has.
 void add_layer_parameters(ParameterWriter& w, const Model& m, const std::vector<Unit>& units,
                           bool divides_key_values, DecoderParameters& p) {
   const auto any = [&](bool UnitParts::*part) {

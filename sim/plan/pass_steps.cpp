@@ -6,7 +6,7 @@
 namespace sim {
 namespace {
 
-// Visits runs of some of a piece's layers in order or back: visit(run, first of them to be visited, layers).
+// Visits runs of some layers of a piece, forwards or backwards: visit(run, first layer visited, layers).
 template <class Visit>
 void for_each_run(const Piece& piece, std::int32_t first, std::int32_t last, Visit visit) {
   std::int32_t begin = 0;
@@ -79,7 +79,7 @@ class StepWriter {
   bool defers_;
   std::vector<UnitStep>& steps_;
   Unit of_waiting_{};
-  std::int32_t waiting_ = 0;  // units of that sort whose gradients have not gone
+  std::int32_t waiting_ = 0;  // units of sort `of_waiting_` whose gradients have not gone
 };
 
 void add_backward(const Strategy& strategy, const Piece& piece, StepWriter& steps) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kAxes{"tp", "cp", "ep", "dp", "pp"};
 
-// visit(axis) for each that an order names, first to last.
+// Calls visit(axis) for each axis that an order names, first to last.
 template <class Visit>
 void each_axis(std::string_view order, Visit visit) {
   while (true) {
@@ -21,8 +21,8 @@ void each_axis(std::string_view order, Visit visit) {
   }
 }
 
-// `inner` ranks at `stride`, in `outer` places at `outer_stride`; one run of ranks where they follow each
-// other.
+// A group of `inner` ranks at `stride`, in `outer` places at `outer_stride`. It is one run of ranks where
+// they follow each other.
 Group group_of(Axis axis, std::int32_t inner, std::int32_t stride, std::int32_t outer,
                std::int32_t outer_stride) {
   if (inner == 1) return {axis, outer, outer_stride};

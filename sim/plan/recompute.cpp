@@ -12,7 +12,7 @@ namespace {
 struct PrefixWord {
   std::string_view prefix, word;
 };
-// The first that fits counts. "layer.attention.out" is the core's output, "layer.attention.output" the
+// The first prefix that fits counts. "layer.attention.out" is the core's output, "layer.attention.output" the
 // projection.
 constexpr std::array<PrefixWord, 33> kPrefixes{{
     {"layer.attention_norm", "norm"},

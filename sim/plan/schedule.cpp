@@ -98,14 +98,14 @@ LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layer
 ScheduleEvents events_of(const Schedule& s) {
   const auto micro_batches = static_cast<std::size_t>(s.micro_batches);
   const std::size_t each = static_cast<std::size_t>(s.pieces()) * micro_batches;
-  // By piece and micro-batch: forward passes, then backward ones (of inputs) that have ended. What ends is a
-  // message to the piece next to it where that lies on another stage.
+  // Which passes have ended, by piece and micro-batch: forward ones, then backward ones (of inputs). A pass
+  // that ends is a message to the neighbouring piece, where that lies on another stage.
   std::vector<char> ended(2 * each);
   const auto at = [&](bool forward, std::int32_t piece, std::int32_t micro_batch) {
     return (forward ? 0 : each) + static_cast<std::size_t>(piece) * micro_batches +
            static_cast<std::size_t>(micro_batch);
   };
-  // A chunk's piece, and whether there are pieces before and after it, and on other stages.
+  // A chunk's piece; whether there are pieces before and after it; and whether these lie on other stages.
   struct Chunk {
     std::int32_t piece;
     bool has_before, has_after, from_other, to_other;

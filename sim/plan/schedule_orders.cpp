@@ -23,7 +23,7 @@ Slots breadth_first(std::int32_t, std::int32_t, std::int32_t chunks, std::int32_
   return slots;
 }
 
-// The plain order of looped pipelines, with one chunk.
+// GPipe is the plain order of looped pipelines, with one chunk.
 Slots gpipe(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   return breadth_first(stage, stages, 1, micro_batches);
 }
@@ -61,8 +61,8 @@ Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int
   return slots;
 }
 
-// A stage lags with the weights' parts by as many micro-batches as there are stages before it: it then holds
-// as many activations as the first stage of 1f1b.
+// A stage runs the weights' parts later, by as many micro-batches as there are stages before it. It holds
+// as many activations then as the first stage of 1f1b.
 Slots zero_bubble_h1(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   Slots slots;
   for (const Slot& s : one_forward_one_backward(stage, stages, 1, micro_batches)) {
@@ -106,7 +106,7 @@ class TwoChunks {
     waiting_.push_back({Pass::backward_weight, next(backward_, chunk), chunk});
     add(Pass::backward_input, waiting_.back().micro_batch, chunk);
   }
-  // The oldest part of inputs whose weights wait.
+  // Runs the weights' part that has waited longest since its part of inputs.
   void backward_weight() {
     slots_.push_back(waiting_.front());
     waiting_.pop_front();
@@ -128,8 +128,8 @@ class TwoChunks {
   std::deque<Slot> waiting_;
 };
 
-// As in PyTorch, torch/distributed/pipelining/schedules.py. What fills the pipeline is drawn up for at least
-// 2 stages - 1 micro-batches; those that a step does not have fall out.
+// As in PyTorch, torch/distributed/pipelining/schedules.py. The order is drawn up for at least 2 stages - 1
+// micro-batches, which fill the pipeline. Those that a step does not have are left out.
 Slots zero_bubble_v(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   const std::int32_t drawn_up = std::max(2 * stages - 1, micro_batches);
   TwoChunks w;

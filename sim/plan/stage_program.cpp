@@ -74,7 +74,7 @@ class StageWriter {
     Unit unit{};
     std::int32_t layer = 0;
   };
-  // A unit among the stage's: a layer's number, or one after the last two.
+  // A unit's number in the stage: a layer's own, -1 for the embedding, one past the layers for the head.
   std::int32_t key(const At& u) const {
     return is_layer(u.unit) ? u.layer : u.unit == Unit::embedding ? -1 : layers_;
   }
@@ -102,7 +102,7 @@ class StageWriter {
     }
   }
 
-  // Gradients are begun by the first backward pass, not set to zero before.
+  // Whether the first backward pass begins gradients, so that nothing sets them to zero before.
   bool fresh_gradients() const {
     return scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
   }
@@ -129,13 +129,13 @@ class StageWriter {
     last_compute_ = add(block, phase, layer, kComputeStream, waits.first);
     program_.actions.back().wait_also = waits.also;
   }
-  // A collective that begins when what has been computed so far is there.
+  // Adds a collective that begins when everything computed so far is there.
   std::int32_t collective(BlockId block, Phase phase, std::int32_t layer) {
     if (block < 0) return -1;
     return last_collective_ = add(block, phase, layer, kCollectiveStream, last_compute_);
   }
 
-  // ---- What other stages send and receive.
+  // ---- Exchanges with other stages.
 
   // The stage that has a piece; this one where there is nothing to send.
   Schedule::Place neighbour(std::int32_t p) const {
@@ -218,8 +218,8 @@ class StageWriter {
     if (static_cast<std::int32_t>(waiting_.size()) == s.bucket) reduce_first(s.bucket);
   }
 
-  // Whether nothing has written the unit's gradients yet that the pass's products make: of layers, not the
-  // part of inputs.
+  // Whether nothing has yet written the unit's gradients that this pass's products make. For layers, a pass
+  // of inputs makes none.
   bool begins_gradients(Pass pass, const At& u) {
     const bool has = pass != Pass::forward && u.unit != Unit::embedding &&
                      !(pass == Pass::backward_input && is_layer(u.unit));
@@ -244,7 +244,7 @@ class StageWriter {
     return layer.weight;
   }
 
-  // Under ZeRO 3 parameters are gathered while the units before compute, as many units ahead as the strategy
+  // Under ZeRO 3 parameters are gathered while earlier units compute, as many units ahead as the strategy
   // says.
   Waits before_reading(Pass pass, const At& u) {
     const bool forward = pass == Pass::forward;
@@ -273,7 +273,7 @@ class StageWriter {
   bool waits_on_host(const At& u) const {
     return is_layer(u.unit) && layer_blocks(u.layer).to_host >= 0 && place(u.layer).first;
   }
-  // What a layer leaves is copied while the next one computes; no more than two layers' is there at a time.
+  // A layer's kept results are copied while the next layer computes. At most two layers' are there at a time.
   void to_host(const At& u) {
     if (left_.size() == 2) copy_to_host();
     if (waits_on_host(u)) left_.push_back({u, last_compute_});
@@ -298,13 +298,13 @@ class StageWriter {
 
   // ---- Gradients.
 
-  // One message: a unit's, or that of the layers of a bucket, which come from the last to the first.
+  // One message: the gradients of a unit, or of a bucket's layers, which come from the last to the first.
   struct Reduction {
     std::vector<At> units;
     BlockId block;
-    bool completes;  // the units' gradients of a step
+    bool completes;  // whether the units' gradients of the step are complete with it
   };
-  // The first unit whose gradients wait.
+  // Reduces the gradients of the first `units` units that wait.
   void reduce_first(std::int32_t units) {
     Reduction r{{waiting_.begin(), waiting_.begin() + units}, -1, false};
     waiting_.erase(waiting_.begin(), waiting_.begin() + units);
@@ -326,8 +326,8 @@ class StageWriter {
     }
   }
 
-  // Where noise is measured one device runs all passes, each backward pass whole: its gradients are those of
-  // the first micro-batch until the next backward pass.
+  // Noise is measured on one device, which runs all passes, with whole backward passes. So the gradients are
+  // those of the first micro-batch until the next backward pass.
   void add_first_squares() {
     for_each_unit([&](const At& u) { compute(blocks_.first_squares[u.unit], Phase::backward, u.layer); });
   }
@@ -355,7 +355,7 @@ class StageWriter {
       if (gather >= 0) program_.actions[static_cast<std::size_t>(gather)].wait = updated;
     });
   }
-  // On the device, or on the host between two copies.
+  // Updates a unit: on the device, or on the host between two copies.
   std::int32_t update(const At& u) {
     const BlockId block = blocks_.update[u.unit], out = blocks_.gradients_to_host[u.unit];
     if (block < 0) return last_compute_;
@@ -368,7 +368,7 @@ class StageWriter {
     return add(blocks_.parameters_from_host[u.unit], Phase::optimizer, u.layer, kFromHostStream, host);
   }
 
-  // A chunk's last slots that give gradients: of inputs, of weights.
+  // A chunk's last slots that make gradients: of inputs, and of weights.
   struct ChunkEnd {
     std::size_t input = 0, weight = 0;
   };
@@ -391,7 +391,7 @@ class StageWriter {
   std::vector<At> waiting_;  // units whose gradients go with a message to come
   std::vector<Reduction> reduced_last_;
   std::map<std::int32_t, std::int32_t> gathered_ahead_;  // actions by unit, until they have been waited for
-  std::set<std::int32_t> begun_;                         // units whose gradients are
+  std::set<std::int32_t> begun_;                         // units whose gradients have been begun
   std::deque<std::pair<At, std::int32_t>> left_;  // layers not yet copied to the host, and what computed them
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> on_host_;  // by layer and micro-batch
   std::int32_t last_to_host_ = -1;

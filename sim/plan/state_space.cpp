@@ -6,7 +6,7 @@
 namespace sim {
 namespace {
 
-// The same for convolution, scan and norm.
+// Dimensions that convolution, scan and norm share.
 Dims mixer_dims(const Model& m) {
   const StateSpace& s = m.state_space;
   return {.rows = kRows,
@@ -25,7 +25,7 @@ Operation mixer_operation(const PlanBuilder& b, const char* id, OpKind kind, std
   return op;
 }
 
-// The scan's products are as attention's: in 16 bits where the layer's are in fewer.
+// The scan's products, like attention's, are in 16 bits where the layer's products are in fewer.
 Operation scan_operation(const PlanBuilder& b, const char* id, OpKind kind, std::vector<Operand> operands) {
   Operation op = mixer_operation(b, id, kind, std::move(operands));
   op.dtype = b.types().wide_product;

@@ -77,7 +77,7 @@ class StrategyChecker {
           " both directions add to an embedding that the head uses, too: it must be 0 or 1");
   }
 
-  // Experts are divided over neighbours, which the order may pull apart.
+  // Experts are divided over neighbouring ranks, which the order may separate.
   void check_expert_order() {
     if (s_.expert_parallel == 1 || !scenario_.model.has_experts()) return;
     const std::string apart = "is " + s_.rank_order + ", which pulls apart the ranks that ";

@@ -1,5 +1,5 @@
-// A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
-// exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
+// A training step sets gradients to zero, runs forward and backward for each micro-batch, then the optimizer.
+// Exchanges of ranks stand where they must happen. Whoever runs the plan says how far compute hides them.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -38,7 +38,7 @@ struct TrainingBuffers {
     return kind.window && local_rope_table != kNoBuffer ? local_rope_table : rope_table;
   }
   BufferId residual;  // an instance before each layer and one after the last
-  // Where more than one layer is recomputed from a kept input: the stream between them, and once more.
+  // Where several layers are recomputed from one kept input: the stream between them, and once more.
   BufferId residual_passed = kNoBuffer, residual_again = kNoBuffer;
   BufferId residual_gradient;  // one for all layers, updated in place
   BufferId embedding_dropout_mask = kNoBuffer;
@@ -46,7 +46,7 @@ struct TrainingBuffers {
   NormResult embedding_norm;       // into the residual stream
   NormResult final_norm;
   DType logits_type = DType::fp32;
-  BufferId logits = kNoBuffer;  // and, after the loss, their gradient; scratch where the head is in chunks
+  BufferId logits = kNoBuffer;  // later also their gradient; scratch where the head runs in chunks
 };
 
 int head_chunks(const PlanBuilder& b) {
@@ -106,7 +106,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
     r.embedding_norm.rstd = add_activation("embedding_norm.rstd", t.statistic, {rows});
   }
   r.final_norm = add_norm_result(b, "", "final_norm", activation, true);
-  // Fewer bits than fp32 are of mixed precision.
+  // Fewer bits than fp32 mean mixed precision.
   if (t.stored != DType::fp32)
     r.logits_type =
         sixteen_bits_as(t.stored, b.scenario().implementation.memory.logits_dtype.value_or(t.statistic));
@@ -187,13 +187,13 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
   return block;
 }
 
-// What the head's product, the loss and their backward pass work on: all rows, or one chunk of them.
+// The buffers of the head's product, the loss and their backward pass, for all rows or for one chunk of them.
 struct HeadRows {
   Extent rows;
   BufferId hidden, logits, targets, losses, d_hidden;
 };
 
-// One of the head's chunks of a buffer of all rows.
+// The rows of one head chunk, as a view of a buffer of all rows.
 BufferId chunk_of(PlanBuilder& b, BufferId whole, int chunk) {
   Buffer part = b.buffer(whole);
   part.name += ".chunk_" + std::to_string(chunk);
@@ -209,7 +209,7 @@ Dims head_product(const Model& m, Extent rows) {
   return {.rows = rows, .cols = m.vocab_size, .inner = m.hidden_size};
 }
 
-// Three numbers a row of this rank and of all ranks.
+// Three numbers for each row: those of this rank, and those of all ranks.
 struct LossStatistics {
   BufferId own = kNoBuffer, all = kNoBuffer;
 };
@@ -221,9 +221,9 @@ LossStatistics add_loss_statistics(PlanBuilder& b, const std::string& block, Ext
       b.add_scratch(block, "head.statistics_of_all_ranks", type, {b.strategy().tensor_parallel, rows, 3})};
 }
 
-// Logits, loss, and the logits' gradient in their place. The loss needs every row's sum over the vocabulary:
-// three numbers a row and rank are exchanged where ranks divide it. (Megatron-LM exchanges them in three
-// all-reduces.)
+// Appends the logits, the loss, and the logits' gradient, which takes their place. The loss needs every row's
+// sum over the vocabulary. Where ranks divide the vocabulary, they exchange three numbers for each row and
+// rank. (Megatron-LM exchanges them in three all-reduces.)
 void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p, const HeadRows& r,
                  const LossStatistics& statistics) {
   const Workload& w = b.scenario().workload;
@@ -264,7 +264,7 @@ void append_head_products_backward(Block& block, const PlanBuilder& b, const Dec
   }
 }
 
-// The final norm's output, of all ranks' rows.
+// The final norm's output for the rows of all ranks.
 BufferId append_gathered_hidden(Block& block, PlanBuilder& b, const TrainingBuffers& r, Phase pass) {
   if (!b.strategy().sequence_parallel) return r.final_norm.out;
   const BufferId whole =
@@ -273,7 +273,7 @@ BufferId append_gathered_hidden(Block& block, PlanBuilder& b, const TrainingBuff
   return whole;
 }
 
-// In chunks, logits must be used up before the next ones come: all but the norm is of the backward pass then.
+// With chunks, a chunk's logits are used up before the next ones come, so all but the norm runs in backward.
 Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
                    const std::string& name) {
   Block block{name,
@@ -296,7 +296,7 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
                               ? b.add_scratch(block.name, "final_norm.rows.gradient", b.types().stored,
                                               {b.stream_rows(), m.hidden_size})
                               : kNoBuffer;
-  // A chunk's last product is the last to need its rows of the final norm's output: their gradient takes
+  // After a chunk's last product nothing needs its rows of the final norm's output, so their gradient takes
   // their place.
   const BufferId d_final_norm =
       chunks > 1 ? hidden
@@ -317,7 +317,7 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
     }
   }
   append(block, sum_over_tensor_ranks(b, "head.logits", Phase::backward, d_final_norm, d_rows));
-  // Norms add to the residual stream's gradient; this one begins it.
+  // Norms add to the residual stream's gradient. This norm is the first, so the gradient starts at zero.
   block.operations.push_back(operation("residual.zero_gradient", OpKind::zero, b.types().statistic, {},
                                        {writes(r.residual_gradient)}));
   append(block, norm_backward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual),
@@ -328,7 +328,7 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
 // A module of multi-token prediction and its loss, in the head's blocks under ids of its own.
 class Prediction {
  public:
-  // `before`: what the model's own head has, or that of the module before.
+  // `before`: the buffers of the model's own head, or those of the module before this one.
   Prediction(PlanBuilder& b, const TrainingBuffers& before, std::size_t module)
       : b_(b),
         before_(before),
@@ -349,7 +349,7 @@ class Prediction {
 
   const TrainingBuffers& buffers() const { return own_; }
 
-  // Modules are layers as the model's last.
+  // A module's layer is of the same kind as the model's last layer.
   LayerKind last_kind() const {
     return kind_of_layer(b_.scenario(), b_.scenario().model.num_hidden_layers - 1);
   }
@@ -359,7 +359,7 @@ class Prediction {
                                           before_.residual, before_.rope_table_of(last_kind())));
     append_named(head, head_forward(b_, with_own_norm(p), own_, prefix_ + "head.forward").operations);
   }
-  // The gradient of the module's hidden state begins; further modules add to it.
+  // Begins the gradient of the module's hidden state. Further modules add to it.
   void append_head_backward(Block& head, const DecoderParameters& p) const {
     append_named(head, head_backward(b_, with_own_norm(p), own_, prefix_ + "head.backward").operations);
   }
@@ -395,12 +395,12 @@ void append_predictions(PlanBuilder& b, const TrainingBuffers& r, const DecoderP
   for (std::size_t m = 0; m < p.modules.size(); ++m)
     modules.emplace_back(b, m == 0 ? r : modules.back().buffers(), m);
   for (std::size_t m = 0; m < modules.size(); ++m) modules[m].append_forward(head, p.modules[m]);
-  b.split_backward(false);  // the head's pass is one, whatever the schedule
+  b.split_backward(false);  // the head's backward pass is never split, whatever the schedule
   for (std::size_t m = modules.size(); m-- > 0;) modules[m].append_head_backward(head_back, again.modules[m]);
   for (std::size_t m = modules.size(); m-- > 0;) modules[m].append_backward(head_back, again.modules[m]);
 }
 
-// A head in chunks, or with modules, has several products that make one gradient: the first begins it.
+// With chunks or modules, several products of a head make one gradient. The first product begins it.
 Block with_gradients_begun_once(const PlanBuilder& b, Block block) {
   std::set<BufferId> begun;
   for (Operation& op : block.operations)
@@ -412,8 +412,8 @@ Block with_gradients_begun_once(const PlanBuilder& b, Block block) {
   return block;
 }
 
-// A layer's blocks where the layers between two kept inputs are more than one: `base` is written for a layer
-// whose input and output are both kept. Between, the residual stream passes from layer to layer.
+// Adds a layer's blocks where several layers lie between two kept inputs. `base` is written for a layer
+// whose input and output are both kept. Between them the residual stream passes from layer to layer.
 PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<RecomputePlace>& places,
                         const PlanBuilder::Replacement& input, const PlanBuilder::Replacement& output) {
   PlacedBlocks blocks;
@@ -429,8 +429,8 @@ PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<Recomput
   return blocks;
 }
 
-// `operations` of a layer that is computed again, without those at its end that leave nothing for later
-// actions: the last projection and what follows it. PyTorch's checkpoint without re-entrance does so from
+// The `operations` of a recomputed layer, without those at its end that leave nothing for later actions: the
+// last projection and what follows it. PyTorch's checkpoint without re-entrance also leaves them out, from
 // 2.1 on (torch.utils.checkpoint.set_checkpoint_early_stop).
 std::vector<Operation> without_unread_end(const PlanBuilder& b, std::vector<Operation> operations) {
   const auto leaves_something = [&](const Operation& op) {
@@ -443,10 +443,10 @@ std::vector<Operation> without_unread_end(const PlanBuilder& b, std::vector<Oper
   return operations;
 }
 
-// Buffers of results by name: what backward reads of a layer of any kind.
+// The result buffers that backward reads, by name, for layers of every kind.
 using KeptResults = std::map<std::string, BufferId>;
 
-// What the first forward pass leaves: results that are recomputed are scratch of its block.
+// The results of the first forward pass. Results that are recomputed are scratch of its block.
 LayerResults forward_results(PlanBuilder& b, const std::string& block, const KeptResults& kept_results,
                              LayerKind kind) {
   const AddBuffer add = [&](PlanBuilder& builder, const std::string& of_block, const std::string& name,
@@ -479,7 +479,7 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
       places, {r.residual, 0, r.residual_passed}, {r.residual, 1, r.residual_passed});
 
   if (s.recompute == Recompute::full || s.recompute == Recompute::sqrt) {
-    // The output of the last of them has served already: the second one goes nowhere.
+    // The first forward pass has already made the last layer's output, so the second copy is not used.
     const BufferId nowhere =
         b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size});
     context.residual_out = writes(nowhere);
@@ -488,7 +488,7 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
                               layer_forward(b, block, again, results, with_scratch(b, block, context)));
     };
     std::vector<Operation> ops = again_forward(second);
-    // What ends unread may be left out, but not where the next layer reads it.
+    // Final operations whose results nobody reads may be left out, but not where the next layer reads them.
     const bool stops_early = b.scenario().implementation.recompute_stops_early;
     if (stops_early) ops = without_unread_end(b, std::move(ops));
     std::vector<RecomputePlace> ends = places, others;
@@ -541,9 +541,9 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
 
 using Tensors = std::vector<Tensor>;
 
-// The units' groups of tensors, put together once for all that is done to them.
-struct UnitTensors : PerUnit<Tensors> {  // that learn; of layers that the model does not have: empty
-  PerUnit<Tensors> held;                 // and those that do not
+// The tensors of each unit, grouped once for all later uses.
+struct UnitTensors : PerUnit<Tensors> {  // tensors that learn; empty for layers that the model does not have
+  PerUnit<Tensors> held;                 // these tensors and those that do not learn
   std::vector<Unit> layers;
 };
 UnitTensors unit_tensors(const PlanBuilder& b, const DecoderParameters& p) {
@@ -556,7 +556,7 @@ UnitTensors unit_tensors(const PlanBuilder& b, const DecoderParameters& p) {
   return units;
 }
 
-// Gradients of experts differ from rank to rank of an expert-parallel group, whatever is sharded.
+// Experts' gradients differ between the ranks of an expert-parallel group, whatever is sharded.
 bool sums_norm_over_data(const PlanBuilder& b) {
   return b.strategy().zero_stage > 0 || b.groups().expert >= 0;
 }
@@ -568,13 +568,13 @@ Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buf
   return op;
 }
 
-// Whether that goes over all data- and context-parallel ranks: experts are divided over all of them. Else the
-// ranks of a shard group have the whole together.
+// Whether that sum goes over all data- and context-parallel ranks: experts are divided over all of them.
+// Without experts, the ranks of a shard group together have the whole.
 bool sums_norm_over_all_data(const PlanBuilder& b) {
   return b.scenario().model.has_experts();
 }
 
-// Where several of the ranks over which the norm is summed hold the same, each adds its part of the square.
+// Where several of the ranks that sum the norm hold the same gradient, each adds its part of the square.
 std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, const std::string& id,
                                     BufferId norm) {
   const Strategy& s = b.strategy();
@@ -585,7 +585,7 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, c
                                                    : shard_ranks(s);
     const int shards = t.zero_stage == 0 ? 1 : t.of_experts ? ranks : shard_ranks(s);
     const int directions = b.groups().directions >= 0 ? 2 : 1;
-    // Whole experts stand on each tensor-parallel rank, which the sum without data goes over.
+    // Whole experts stand on each tensor-parallel rank, and the sum without data ranks goes over these ranks.
     const int places = t.of_experts ? s.tensor_parallel / s.devices_of_expert() : 1;
     return (t.replicated ? s.tensor_parallel : 1) * directions * (over_data ? ranks / shards : places);
   };
@@ -627,9 +627,9 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, BlockRole r
   return blocks;
 }
 
-// Gradients to zero, unit by unit: at once, or each `before_backward` of the unit. A tied head's weight is of
-// the embedding's unit, but its gradient begins with the head. What products write is left out; where
-// gradients live for one backward pass, their memory is taken here.
+// Sets gradients to zero, unit by unit: all at once, or each `before_backward` of its unit. A tied head's
+// weight is in the embedding's unit, but its gradient begins with the head. Gradients that products write are
+// left out. Where gradients live for one backward pass, their memory is taken here.
 UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units,
                            const std::string& name, const std::string& id, BufferId Tensor::*gradient,
                            bool before_backward) {
@@ -654,7 +654,7 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
     Tensors besides(written, tensors.end());
     tensors.erase(written, tensors.end());
     if (!whole) besides.clear();
-    // An operation has an operand.
+    // An operation needs at least one operand.
     if (tensors.empty() && !besides.empty()) {
       tensors.push_back(besides.back());
       besides.pop_back();
@@ -671,8 +671,8 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
   return blocks;
 }
 
-// Tensors of experts are exchanged among those that hold the same experts, all others among all that divide
-// the batch.
+// Experts' tensors are exchanged among the ranks that hold the same experts, all others among the ranks that
+// divide the batch.
 struct DataGroup {
   bool of_experts;
   std::int32_t group;
@@ -683,9 +683,9 @@ std::array<DataGroup, 2> data_groups(const PlanBuilder& b) {
            {true, b.groups().expert_data, ".experts"}}};
 }
 
-// Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
-// (`parts`), then over the ranks that divide the batch. Each unit is one message, whose size is that of the
-// unit.
+// Sums gradients. `parts` are tensors that all tensor-parallel ranks hold alike, but whose gradient each rank
+// has from only a part of the work: they are summed over these ranks first. Then all tensors are summed over
+// the ranks that divide the batch. Each unit is one message of the unit's size.
 std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit, const Tensors& parts,
                                         const std::vector<BufferId>& key_values) {
   const DType type = b.types().gradient;
@@ -725,7 +725,7 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
   return ops;
 }
 
-// The operations with the operands of `n` layers, from the action's own upwards.
+// The operations, with their operands repeated for `n` layers, from the action's own layer upwards.
 std::vector<Operation> of_layers(std::vector<Operation> operations, std::int32_t n) {
   for (Operation& op : operations) {
     const std::vector<Operand> one = op.operands;
@@ -742,13 +742,13 @@ bool attends(Unit unit) {
   return unit == Unit::layer || unit == Unit::expert_layer || unit == Unit::attention;
 }
 
-// What sequence-parallel ranks have from their own rows, and all from their own heads.
+// Tensors whose gradient each rank has only from its own rows (sequence parallelism) or from its own heads.
 Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, Unit unit) {
   Tensors parts;
   if (b.strategy().sequence_parallel) parts = learning(p.of_own_rows(unit));
   if (attends(unit) && p.qk_norm.weight.learns() && p.qk_norm.weight.replicated)
     parts.push_back(p.qk_norm.weight);
-  // Each has a part of the gradient that the width of the shared expert is divided for.
+  // The shared expert's width is divided, so each rank has only a part of this gradient.
   if (has_experts(unit) && p.experts.shared_gate) parts.push_back(p.experts.shared_gate);
   // One of an adapter's two factors is divided, and the other's gradient follows from each rank's part of it.
   for (const Adapter& a : p.adapters) parts.push_back(a.down.replicated ? a.down : a.up);
@@ -786,11 +786,11 @@ void add_pipeline_blocks(PlanBuilder& b, BufferId residual, BufferId residual_gr
   blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(residual_gradient));
 }
 
-// Sums over ranks that hold the same shards.
+// Sums gradients over the ranks that hold the same shards.
 std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, const char* id,
                                      std::int32_t group) {
   Operation op = collective(id, OpKind::all_reduce, b.types().gradient, group);
-  // Experts' states are divided over all that hold the same experts.
+  // Experts' states are divided over all ranks that hold the same experts.
   const bool of_shards = group == b.groups().replica;
   op.operands.reserve(unit.size());
   for (const Tensor& t : unit)
@@ -861,9 +861,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
       add_zero_blocks(b, p, units, "zero_whole_gradients", "gradients.zero", &Tensor::gradient, true);
   if (zero_stage < 3) return;
   Tensors head = units.held[Unit::head];
-  // The copy of a tied head's weight for backward: forward's lives until the head.
+  // For backward a tied head's weight is gathered again: forward's copy lives only until the head.
   if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
-  // Modules of multi-token prediction look words up, which no backward pass reads.
+  // Modules of multi-token prediction look words up in the embedding, but no backward pass reads it.
   if (!p.tied) std::erase_if(head, [&](const Tensor& t) { return t.parameter == p.embedding.parameter; });
   UnitTensors held = units;
   static_cast<PerUnit<Tensors>&>(held) = units.held;
@@ -919,7 +919,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   } else {
     blocks.norm = add_norms(units);
   }
-  // Sums of a number that every rank has a part of.
+  // Sums a number over the ranks, each of which has a part of it.
   const auto sum_over_ranks = [&](const std::string& id, BufferId number, std::vector<Operation>& ops) {
     const auto add_sum = [&](const char* name, std::int32_t group) {
       if (group < 0) return;
@@ -975,7 +975,7 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p,
   Tensors head = units.held[Unit::head];
   if (p.head_uses_embedding) {
     Tensor embedding = p.embedding;
-    // In chunks all products with the head's weight are of backward passes.
+    // With chunks, all products with the head's weight run in backward passes.
     if (head_chunks(b) > 1 && p.modules.empty()) embedding.parameter = kNoBuffer;
     head.push_back(embedding);
   }
@@ -983,7 +983,7 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p,
   return parameters;
 }
 
-// Squares of gradients as the first micro-batch leaves them.
+// Adds the squares of the gradients as the first micro-batch leaves them.
 void add_noise_blocks(PlanBuilder& b, const UnitTensors& units, StepBlocks& blocks) {
   const BufferId squares = b.add({.name = std::string(buffer_names::first_gradient_squares),
                                   .buffer_class = BufferClass::optimizer,
@@ -1043,7 +1043,7 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   return blocks;
 }
 
-// As many layers' gradients in a message as a bucket holds; where layers of the kind end, there may be fewer.
+// A message has the gradients of as many layers as a bucket holds. The last layers of a kind may be fewer.
 void add_buckets(const Scenario& scenario, StepPlan& step) {
   if (scenario.strategy.gradient_bucket == 0) return;
   for (const Unit unit : kLayerUnits) {

@@ -29,7 +29,7 @@ std::int64_t count(const auto& values) {
   return static_cast<std::int64_t>(values.size());
 }
 
-// Where parameters and their states lie: a value of each of the space's last fields.
+// Where parameters and their states lie: one value for each of the search space's last fields.
 struct StateChoice {
   int zero_stage = 0, shard_group = 0, prefetch = 1;
   std::int64_t gradient_bucket = 0;
@@ -41,8 +41,8 @@ struct StateChoice {
     s.gradient_bucket = gradient_bucket;
     s.offload_optimizer = offload_optimizer;
   }
-  // What validate() does not tell apart: units gathered ahead where there are any but one, and sizes of
-  // buckets.
+  // validate() treats choices of one kind alike. They may differ in how many units are gathered ahead, unless
+  // it is one, and in bucket sizes.
   auto kind() const {
     const auto sign = [](auto n) { return n > 0 ? 1 : n < 0 ? -1 : 0; };
     return std::make_tuple(zero_stage, shard_group,
@@ -88,7 +88,7 @@ struct CandidateWalk::Shared {
   SpaceShape shape;
   std::vector<StateChoice> states;
   StepEstimator steps;
-  // What refuses a schedule with so many chunks, for (stages, micro-batches).
+  // Why a schedule with so many chunks is refused, by (stages, micro-batches).
   std::map<std::pair<int, std::int64_t>, std::vector<Refusal>> schedules;
 };
 
@@ -134,13 +134,13 @@ class CandidateWalk::Layout {
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-  // Choices of states that come to the same: many sizes of buckets hold as many layers.
+  // Choices of states with the same effect: many bucket sizes hold equally many layers.
   struct AlikeStates {
     const StateChoice* choice = nullptr;  // the first of them
     const StepStates* states = nullptr;
     std::vector<std::size_t> choices;
   };
-  // The reason's number of each choice of states, or kNone; and how many there are of each reason.
+  // For each choice of states the number of its reason, or kNone; and how many choices each reason refuses.
   struct Refusals {
     std::vector<std::size_t> reason;
     std::map<std::size_t, std::int64_t> choices;
@@ -149,11 +149,11 @@ class CandidateWalk::Layout {
   struct Stages {
     int stages = 1, data_parallel = 0;
     Refusal refusal;
-    Refusals states, states_two_directions;  // of choices of states, with so many directions of the pipeline
+    Refusals states, states_two_directions;  // of choices of states, by how many directions the pipeline has
     std::map<StatePlaces, std::vector<AlikeStates>> alike;
   };
-  // Candidates whose time is asked for, all of them or those that are drawn: it is found for several at a
-  // time.
+  // Candidates that wait for their time: all of them, or those that are drawn. Times are found for several
+  // candidates at once.
   struct Waiting {
     const AlikeStates* states = nullptr;
     Bytes memory;
@@ -182,7 +182,7 @@ class CandidateWalk::Layout {
       s.strategy.pipeline_parallel = stages;
       s.strategy.data_parallel = found.data_parallel;
       s.workload.micro_batch_size = 1;
-      // A batch that any schedule can do something with.
+      // A batch that every schedule can run.
       s.workload.global_batch_size = std::int64_t{4} * stages * std::max(1, found.data_parallel);
       found.refusal = refusal(space_, s);
       if (!found.refusal.empty()) continue;
@@ -192,7 +192,7 @@ class CandidateWalk::Layout {
     }
   }
 
-  // What refuses each choice of states with a schedule.
+  // Why each choice of states is refused with a schedule.
   Refusals reasons(Scenario s, std::string_view schedule) {
     s.strategy.schedule = schedule;
     std::map<decltype(StateChoice{}.kind()), std::size_t> known;
@@ -360,7 +360,7 @@ class CandidateWalk::Layout {
                 (memory <= of_any_state &&
                  memory <= that_matters(pipeline.least_time(scenario_, *d.states))));
       };
-      // Bounds of the memory say of most candidates that they fit and are beaten, or that they are too large
+      // For most candidates, bounds of the memory are enough: they fit and are beaten, or they are too large
       // and not the smallest.
       const PipelineMemory::Bounds bounds = pipeline.memory_bounds(scenario_, *d.states);
       const bool bounds_say =
@@ -379,7 +379,7 @@ class CandidateWalk::Layout {
     add_waiting();
   }
 
-  // With the scenario's schedule.
+  // The alike choices of states with the scenario's schedule.
   const std::vector<AlikeStates>& alike_states(Stages& stages) {
     const auto [known, added] = stages.alike.try_emplace(state_places(scenario_));
     std::vector<AlikeStates>& alike = known->second;

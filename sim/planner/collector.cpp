@@ -98,7 +98,7 @@ std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
     const Scenario s = candidate(space, index);
     if (validate(s).empty() && said_twice(space, s.strategy).empty()) ++legal;
   }
-  // At the least, by three standard deviations of either count.
+  // Both counts get a margin of three standard deviations, so that enough are drawn.
   const auto less = [](double count) { return count - 3 * std::sqrt(count); };
   const double wanted = static_cast<double>(most_points), share = less(static_cast<double>(legal)) / kTried;
   const double drawn = (wanted + 3 * std::sqrt(wanted)) / (share * static_cast<double>(candidates));
@@ -180,7 +180,7 @@ Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Second
   }
   const auto found = fronts_.find(devices);
   if (found == fronts_.end()) return kAny;
-  // The slowest of those that are faster has the least memory.
+  // Among the faster candidates, the slowest has the least memory.
   const std::vector<Candidate>& front = found->second;
   const double time = time_of(c);
   const auto slower = std::ranges::lower_bound(front, time, {}, time_of);
@@ -202,7 +202,7 @@ bool Collector::keep_front(const Candidate& c) {
   std::vector<Candidate>& front = fronts_[c.devices];
   const double time = time_of(c);
   const auto slower = std::ranges::lower_bound(front, time, {}, time_of);
-  // The one before is as fast or faster and has the least memory of these.
+  // The candidate before is as fast or faster, and it has the least memory of all that are.
   if (slower != front.begin() && std::prev(slower)->memory <= c.memory) return false;
   auto last = slower;
   for (; last != front.end() && last->memory >= c.memory; ++last)

@@ -18,7 +18,7 @@ bool reduces(const Exchange& exchange, Pass pass) {
   return exchange.zero_stage >= 2 && pass != Pass::forward;
 }
 
-// What of an exchange a pass has something of.
+// The part of an exchange that concerns a pass.
 Exchange in_pass(const Exchange& exchange, Pass pass, const PieceMemory& memory) {
   Exchange e{.begun = exchange.begun};
   if (!gathers(exchange, pass) && !reduces(exchange, pass)) return e;
@@ -42,8 +42,8 @@ OfUnit of_unit(const PassStep& s, const Exchange& e, Pass pass, const StateMemor
   const bool embedding_of_both = e.both_ends && s.place == kEmbeddingPlace;
   OfUnit bytes;
   if (gathers(e, pass)) bytes.gathered = gathered_in(pass, m)[s.place];
-  // What the head uses of the embedding's is gathered before the one and freed after the other; of gradients
-  // what both share is reduced with the embedding's.
+  // Parameters that the head shares with the embedding are gathered before the one and freed after the other.
+  // Gradients that both share are reduced with the embedding's.
   if (gathers(e, pass) && pass == Pass::forward)
     bytes.gathered += (head_of_both ? m.shared_gathered : 0) - (embedding_of_both ? m.shared_gathered : 0);
   if (reduces(e, pass)) bytes.reduced = m.whole_gradients[s.place] - (head_of_both ? m.shared_gradient : 0);
@@ -52,10 +52,10 @@ OfUnit of_unit(const PassStep& s, const Exchange& e, Pass pass, const StateMemor
   return bytes;
 }
 
-// The most at any step of a pass, with the parameters that are gathered for it unit by unit, ahead of it, and
-// freed one by one as a unit reads them for the last time; with whole gradients of a micro-batch, from a
-// unit's backward pass until they are reduced, alone or with others; and with accumulated ones that begin
-// with it.
+// The most bytes at any step of a pass. They include parameters, gathered unit by unit, ahead of their use,
+// and freed one by one as a unit reads them for the last time; a micro-batch's whole gradients, from a unit's
+// backward pass until they are reduced, alone or with others; and accumulated gradients that begin with the
+// unit's backward pass.
 double most_in_steps(const Exchange& e, Pass pass, const Piece& piece, const std::vector<UnitStep>& units,
                      const std::vector<PassStep>& steps, const StateMemory& m) {
   const bool gathers_any = gathers(e, pass);
@@ -66,13 +66,13 @@ double most_in_steps(const Exchange& e, Pass pass, const Piece& piece, const std
       gathered.push_back(gathered.back() + gathered_in(pass, m)[s.place]);
   const double* const of_first = gathered.data();
   const std::size_t last = gathered.size() - 1;
-  std::size_t at = 0, ahead = static_cast<std::size_t>(e.prefetch);  // of units that have been gathered
+  std::size_t at = 0, ahead = static_cast<std::size_t>(e.prefetch);  // how many units have been gathered
   double most = 0, freed = 0, gradients = 0;
   if (reduces(e, pass) && pass == Pass::backward_weight)
     gradients = bytes_of_layers(m.whole_gradients, piece);
   double waiting = 0, last_waiting = 0;  // gradients to be reduced; the last unit's of them
   std::int32_t units_waiting = 0;
-  // The first units whose gradients wait: all of them, or all but the last.
+  // Reduces the first units whose gradients wait: all of them, or all but the last.
   const auto reduce = [&](std::int32_t first) {
     const double stays = first == units_waiting ? 0 : last_waiting;
     gradients -= waiting - stays;
@@ -91,7 +91,7 @@ double most_in_steps(const Exchange& e, Pass pass, const Piece& piece, const std
     }
     const StepChange* change = nullptr;
     OfUnit own;
-    double while_reading = 0;  // above a step's begin
+    double while_reading = 0;  // bytes above those at a step's begin
     for (std::int32_t n = 0; n < u.count && at < steps.size(); ++n) {
       if (u.recomputes && steps[at].recomputes) take(steps[at++], 0);
       if (!u.works || at == steps.size()) continue;

@@ -40,7 +40,7 @@ class Ledger {
     const std::vector<Action>& actions = plan.programs[program].actions;
     for (std::size_t i = 0; i < actions.size(); ++i)
       if (actions[i].stream == kComputeStream) add(actions[i], i);
-    // What others of its streams do when its computing is over.
+    // What the stage's other streams do when its compute is over.
     const Seconds end = priced.expected.duration;
     const bool on_host = plan.scenario.strategy.offload_optimizer;
     spend(on_host ? Spending::optimizer : Spending::data_exchange, end - now_);
@@ -63,7 +63,7 @@ class Ledger {
     const double share = in_turn.value > 0 ? block.duration / in_turn : 0;
     for (std::size_t op = 0; op < operations.size(); ++op)
       spend(part_of(plan_, a.phase, operations[op]), block.operations[op].price.seconds * share);
-    // Slower beside exchanges, or launched late.
+    // The block ran slower beside exchanges, or was launched late.
     const Seconds longer = end - start - block.duration;
     const Seconds slowed = std::min(longer, block.duration * (interference_ - 1));
     spend(Spending::data_exchange, slowed);

@@ -14,8 +14,8 @@ struct Moment {
   std::vector<ChunkInFlight> chunks;
 };
 
-// Whether another moment of the same pass and chunk holds as much of everything, and more: then this one is
-// never the fullest, whatever a micro-batch takes in a chunk.
+// Whether b, of the same pass and chunk, holds at least as much of everything as a. Then a is never the only
+// fullest moment, whatever a micro-batch takes in a chunk.
 bool within(const Moment& a, const Moment& b) {
   return a.flight.between_forward <= b.flight.between_forward &&
          a.flight.between_backward <= b.flight.between_backward &&
@@ -26,7 +26,7 @@ bool within(const Moment& a, const Moment& b) {
                     });
 }
 
-// A stage from pass to pass.
+// What a stage holds, from pass to pass.
 class Stage {
  public:
   Stage(const Schedule& schedule, std::int32_t stage, bool begins_gradients)
@@ -37,7 +37,7 @@ class Stage {
         chunks_(static_cast<std::size_t>(schedule.chunks), ChunkInFlight{.begun = !begins_gradients}),
         chunks_done_(static_cast<std::size_t>(schedule.micro_batches)) {}
 
-  // While the pass goes on.
+  // Sets the moment to what the stage holds while the pass runs.
   void during(const Slot& slot, Moment& moment) const {
     moment.flight = now_;
     moment.flight.pass = slot.pass;
@@ -100,7 +100,7 @@ StagesInFlight in_flight(const Schedule& schedule, bool begins_gradients) {
       std::vector<Moment>& alike =
           most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
       stage.during(slot, now);
-      // Most slots repeat what was there last.
+      // Most slots repeat a recent moment, so the newest are compared first.
       if (std::none_of(alike.rbegin(), alike.rend(), [&](const Moment& m) { return within(now, m); })) {
         std::erase_if(alike, [&](const Moment& m) { return within(m, now); });
         alike.push_back(now);

@@ -21,7 +21,7 @@ enum FewPiece : std::size_t { kOneLayer, kThreeLayers, kOneGroup, kThreeGroups }
 constexpr std::size_t kFewPieces = 4;
 constexpr std::array<FewLayers, kFewPieces> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
 
-// A layer of these that adds what a layer of a piece does.
+// A layer of a traced piece that adds as much as a given layer of a real piece.
 struct SameLayer {
   FewPiece piece;
   std::size_t layer;
@@ -39,13 +39,13 @@ SameLayer same_layer(std::int32_t layer, std::int32_t layers, std::int32_t inter
   return {kThreeGroups, 3 * of_three(group, groups) + in_group};
 }
 
-// Parameters that a block reads for the last time with an operation, and those that it reads later.
+// The share of parameters that a block reads for the last time with an operation, or reads later.
 struct LastRead {
   OpTime operation = 0;
   double share = 0;  // of the bytes of all that it reads
 };
 std::vector<LastRead> last_reads_of(const Plan& plan, const Block& block) {
-  std::vector<LastRead> reads;  // from the last on, first with bytes
+  std::vector<LastRead> reads;  // from the last operation on; at first `share` is in bytes
   std::vector<BufferId> later;
   double bytes = 0;
   for (std::size_t i = block.operations.size(); i-- > 0;) {
@@ -66,7 +66,7 @@ std::vector<LastRead> last_reads_of(const Plan& plan, const Block& block) {
   return reads;
 }
 
-// Drops parts of a step that are no fuller than one before, when more parameters are there.
+// Drops parts of a step that are no fuller than an earlier part, when more parameters are there.
 void keep_fullest_parts(std::vector<StepChange::WhileReading>& reads) {
   auto kept = reads.begin();
   for (const StepChange::WhileReading& r : reads) {
@@ -109,7 +109,7 @@ using Traced = EnumArray<Pass, TracedPass>;
 // gradients.
 class PassMemory::Tracer {
  public:
-  // Refers to the blocks.
+  // Keeps a reference to the blocks.
   explicit Tracer(BlockTimes& blocks)
       : blocks_(blocks),
         groups_(blocks.plan(), uses_of_blocks(blocks.plan())),
@@ -128,7 +128,7 @@ class PassMemory::Tracer {
     }
   }
 
-  // With so many sequences in a micro-batch; what else it depends on is found once for all.
+  // What depends on the number of sequences in a micro-batch. All else is found once.
   struct OfBatch {
     Variables variables;
     std::vector<double> followed;                     // bytes
@@ -155,7 +155,7 @@ class PassMemory::Tracer {
     return batch;
   }
 
-  // For a piece of layers of one kind, with backward passes whole or in two parts.
+  // The trace of a piece of layers of one kind, with backward passes whole or in two parts.
   const Traced& of(OfBatch& batch, bool first, bool last, bool splits, std::size_t kind, FewPiece piece) {
     const std::size_t shape = (first ? 4u : 0u) + (last ? 2u : 0u) + (splits ? 1u : 0u);
     const std::size_t place = (kind * kShapes + shape) * kFewPieces + piece;
@@ -216,7 +216,7 @@ class PassMemory::Tracer {
     return *known;
   }
 
-  // A model of one kind of layer, of which each stage has so many.
+  // Makes the scenario a model of one kind of layer, of which each stage has so many.
   void become(const LayerKind& kind, const FewLayers& piece, std::int32_t stages) {
     const Scenario& of = blocks_.plan().scenario;
     few_.model.num_hidden_layers = piece.layers * stages;
@@ -238,7 +238,7 @@ class PassMemory::Tracer {
       pass.layers.resize(static_cast<std::size_t>(run.layers));
       pass.recomputed.resize(static_cast<std::size_t>(run.layers));
     }
-    // Bytes that begin with an operation, and that the one before it was the last to need.
+    // Bytes that begin with an operation, and bytes that the operation before it was the last to need.
     std::vector<double> begin(static_cast<std::size_t>(run.times.back()) + 1), ended(begin.size());
     for (std::size_t f = 0; f < followed_.size(); ++f)
       run.lives.instances_of(followed_[f], [&](std::int32_t, std::int32_t, OpTime from, OpTime to) {
@@ -273,8 +273,8 @@ class PassMemory::Tracer {
       const Action& action = run.actions[a];
       const TracedBlock& block = traced_block(run.lives, batch, action.block);
       const bool computes = action.stream == kComputeStream && action.peer < 0;
-      // Where a step begins: what is received and begun for it belongs to it, what is sent and reduced after
-      // it to the one before.
+      // A step begins here. What is received and begun for a step belongs to it. What is sent and reduced
+      // after a step belongs to it, too.
       const bool begins_pass = action.peer >= 0 && action.stream == kComputeStream;
       if (begins_pass || action.phase == Phase::optimizer) end_step();
       if (computes && action.phase != Phase::optimizer) {

@@ -10,8 +10,8 @@
 namespace sim {
 namespace {
 
-// Gradients of so many units in one message; of the last micro-batch, what replicas and both directions of a
-// pipeline sum of each follows.
+// The message of gradients of `units` units. For the last micro-batch, the sums of each unit over replicas
+// and over both directions of a pipeline follow.
 ActionTime message_of(BlockTimes& states, Unit unit, std::int32_t units, bool last) {
   ActionTime message = states.message(unit, units);
   if (!last) return message;
@@ -161,7 +161,7 @@ static_assert(kEndLanes >= kFroms);
 using EndTime = LanesOf<kEndLanes>;
 using EndClock = UnitClock<EndTime, true, kStreams>;
 
-// The once of a step of one stage.
+// What one stage does once in a step.
 class StageOnce {
  public:
   StageOnce(const Scenario& scenario, std::span<const Piece::Run> units, const StepStates& states,
@@ -180,7 +180,7 @@ class StageOnce {
     clock.run(kComputeStream, first);
   }
 
-  // For updated parameters.
+  // Launches of the gathers of updated parameters.
   Seconds launches_of_gathers() const { return of_all(blocks_.gather_updated).host.launches; }
 
   // `reductions`: what was not reduced beside passes.
@@ -209,15 +209,15 @@ class StageOnce {
 
  private:
   ActionTime of(BlockId block) const { return states_.of(block, Phase::optimizer); }
-  // For the stage's units, as one action.
+  // A block of each of the stage's units, as one action.
   ActionTime of_all(const UnitBlocks& blocks) const {
     ActionTime all;
     for (const Piece::Run& r : units_) all = in_turn(all, repeated(of(blocks[r.unit]), r.layers));
     return all;
   }
 
-  // Gradients go out, the host updates, parameters come in: the slowest of the three sets the pace of units
-  // alike.
+  // Gradients go out, the host updates, parameters come in. The slowest of the three sets the pace where
+  // units are alike.
   void update_on_host(EndClock& clock, bool gathers) const {
     const EndTime computed = clock.free(kComputeStream);
     for (const Piece::Run& r : units_) {

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-// As many micro-batches as show all that is in flight with more.
+// A number of micro-batches that already shows all that is in flight with more.
 std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stages,
                                   std::int32_t micro_batches) {
   const std::int32_t filling = traits_of_schedule(schedule).filling, group = group_of(schedule, stages);

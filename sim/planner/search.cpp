@@ -45,7 +45,7 @@ class SharedSearch {
     working_ = wanted;
     try {
       while (static_cast<int>(threads.size()) < wanted) threads.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {  // the system has no more threads: those that there are do all of it
+    } catch (const std::system_error&) {  // the system has no more threads: the existing ones do all of it
       const std::lock_guard lock(mutex_);
       working_ -= wanted - std::max<int>(1, static_cast<int>(threads.size()));
     }

@@ -15,7 +15,7 @@ struct NoWholeNumber : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Nothing else converts: a fraction would be cut, and what is out of range has no value at all.
+// Only whole numbers in range convert: a fraction would be cut, and a number out of range has no value.
 template <class Integer>
 Integer whole(const Json& value) {
   const bool fits = value.is_number_unsigned()  ? std::in_range<Integer>(value.get<std::uint64_t>())
@@ -160,7 +160,7 @@ Json number_if_any(const std::optional<Limit>& limit) {
     return *limit;
 }
 
-// Those that both kinds of searches have.
+// Writes the constraints that both kinds of searches have.
 template <class Limits>
 void put_constraints(Json& json, const Limits& limits) {
   json["memory_share"] = limits.memory_share;

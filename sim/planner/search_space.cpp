@@ -33,14 +33,14 @@ void set(Scenario& s, T Part::*member, const T& value) {
   s.*kPart<Part>.*member = value;
 }
 
-// For a pipeline of more than one stage.
+// The least number of stages of a pipeline that has more than one.
 int least_stages(const std::vector<int>& pipeline_parallel) {
   const auto several = std::ranges::find_if(pipeline_parallel, [](int p) { return p > 1; });
   return several == pipeline_parallel.end() ? 1 : *several;
 }
 
-// Chunks a stage: those that divide the layers, and powers of two, of which V-shaped schedules need the
-// first.
+// Numbers of chunks for a stage: those that divide the layers, and powers of two. V-shaped schedules need the
+// first power of two.
 std::vector<int> chunks(int most, int layers) {
   std::vector<int> found;
   for (int v = 1; v <= most; ++v)
@@ -48,7 +48,7 @@ std::vector<int> chunks(int most, int layers) {
   return found;
 }
 
-// Those with which a scenario has no problem that it has not without.
+// Keeps the values that give a scenario no problem that it does not have without them.
 template <class Value, class Set>
 void keep_possible(std::vector<Value>& values, const Scenario& base, Set set) {
   std::erase_if(values, [&](const Value& v) {
@@ -97,7 +97,7 @@ SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices
     space.virtual_pipeline =
         chunks(static_cast<int>(layers) / least_stages(space.pipeline_parallel), static_cast<int>(layers));
   space.schedule.assign(kScheduleNames.begin(), kScheduleNames.end());
-  // 1f1b with chunks is interleaved. Breadth first has its bubble and holds all micro-batches.
+  // 1f1b with chunks is interleaved. Breadth first has the same bubble and holds all micro-batches.
   std::erase(space.schedule, "interleaved");
   std::erase(space.schedule, "breadth-first");
   space.recompute = {{Recompute::none}, {Recompute::selective}, {Recompute::full}, {Recompute::sqrt}};

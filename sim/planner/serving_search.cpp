@@ -18,7 +18,7 @@
 namespace sim {
 namespace {
 
-constexpr double kSlowShare = 0.9;  // of traffic: requests that are as fast as is said
+constexpr double kSlowShare = 0.9;  // the share of requests that are as fast as is said
 
 double d(std::int64_t n) {
   return static_cast<double>(n);
@@ -39,7 +39,7 @@ Scenario with_memory(Scenario s, const ServingConstraints& c) {
   return s;
 }
 
-// The least memory of a device with which so many tokens of cache fit: engine_memory() turned around.
+// The least memory of a device in which `tokens` tokens of cache fit: the inverse of engine_memory().
 Bytes least_memory(const Scenario& s, const EngineMemory& memory, double tokens) {
   const ServingImplementation& serving = *s.implementation.serving;
   const double fixed = d(memory.weights.value) + d(serving.reserved.value);
@@ -56,7 +56,7 @@ SchedulerLimits limits_of(const ServingChoice& choice) {
   return limits;
 }
 
-// One replica, with its share of the requests.
+// Simulates one replica, with its share of the requests.
 Simulation simulated(const ServingChoice& choice, const ServingTraffic& all, const SchedulerLimits& limits,
                      const IterationCost& cost) {
   const Workload& w = choice.scenario.workload;
@@ -85,7 +85,7 @@ double capacity(const Scenario& s, const EngineMemory& memory, const SchedulerLi
   return between.value > 0 ? 2 * static_cast<double>(quarter) / between.value : 0;
 }
 
-// Engines that differ in nothing that an iteration's price knows of.
+// Engines that do not differ in anything that the price of an iteration depends on.
 class Engines {
  public:
   explicit Engines(const Calibration* calibration) : calibration_(calibration) {}
@@ -105,7 +105,7 @@ class Engines {
     const auto [at, added] = refusals_.try_emplace(key(s, 1));
     if (!added) return at->second;
     Scenario one = s;
-    one.strategy.pipeline_parallel = 1;  // which plans of generation do not know; static_batch.h does
+    one.strategy.pipeline_parallel = 1;  // plans of generation do not know pipelines; static_batch.h does
     const std::vector<Problem> problems = validate(one);
     if (!problems.empty()) at->second = problems[0].field;
     return at->second;
@@ -136,7 +136,7 @@ auto order_by(ServingObjective objective) {
   };
 }
 
-// Leaves those that no other beats: by time of a later token, tokens a second a device rise.
+// Keeps the candidates that no other beats: with the time of a later token, tokens a second a device rise.
 void cut_front(std::vector<ServingCandidate>& front) {
   std::ranges::sort(front, {}, [](const ServingCandidate& c) {
     return std::make_tuple(c.tpot.value, -c.tokens_per_second_per_device(), c.index);
@@ -184,7 +184,7 @@ class ServingSearch {
   }
 
  private:
-  // Empty: it keeps to everything.
+  // Returns which constraint the candidate breaks; empty: it keeps to all of them.
   std::string consider(std::int64_t index) {
     ServingChoice choice = candidate(space_, index);
     choice.scenario = with_memory(std::move(choice.scenario), constraints_);
@@ -250,7 +250,7 @@ class ServingSearch {
     }
     c.ttft = percentile(std::move(ttft), kSlowShare);
     c.tpot = percentile(std::move(tpot), kSlowShare);
-    // All that come are answered; what ends in the simulated time differs with its seed.
+    // All requests that come are answered. What ends in the simulated time differs with its seed.
     c.tokens_per_second = traffic_->requests_per_second * d(s.workload.max_new_tokens);
     return {};
   }

@@ -62,7 +62,7 @@ PassKind kind_of(const std::vector<Slot>& slots, std::size_t i, const ChunkSlots
           .follows_input = of_weight && !begins};
 }
 
-// Kinds as they are met.
+// Collects kinds as they are met.
 class Kinds {
  public:
   explicit Kinds(std::vector<std::uint8_t>& kinds) : kinds_(kinds) { places_.fill(kNone); }
@@ -81,7 +81,7 @@ class Kinds {
   std::array<std::uint8_t, kPassCodes> places_;
 };
 
-// With numbers of messages, not yet places.
+// Events with numbers of messages, which are not yet places.
 struct NumberedEvents {
   std::vector<SlotEvent> events = {};
   std::size_t numbers = 0;
@@ -111,8 +111,8 @@ NumberedEvents numbered_events(const Schedule& s, std::vector<std::uint8_t>& kin
 
 using Messages = std::vector<std::int32_t>;  // their numbers
 
-// Events with places instead of numbers below `numbers`: a place is free for another message once its own has
-// been received, for few are on their way at a time. `places`: as many as there have to be.
+// Gives the events places instead of numbers below `numbers`. A place is free for another message once its
+// own has been received, because few are on their way at a time. `places`: as many as are needed.
 SlotSegment in_places(std::vector<SlotEvent> events, const Messages& on_their_way, const Messages& afterwards,
                       std::size_t numbers, std::size_t& places) {
   std::vector<std::int32_t> place(numbers, -1), free;
@@ -173,8 +173,8 @@ class Groups {
     }
   }
 
-  // Around a group that the next one repeats, if there is such: what is before either cut needs nothing that
-  // is behind it. `slots`: a group has, of each stage.
+  // The cuts around a group that the next one repeats, if there is one. What is before a cut needs nothing
+  // that is behind it. `slots`: how many slots of each stage a group has.
   std::optional<GroupCuts> around_one(const std::vector<std::size_t>& slots) const {
     GroupCuts cuts;
     Cut last;  // slots that are repeated
@@ -228,7 +228,7 @@ class Groups {
       if (moved.*message >= 0) moved.*message += shift_;
     return moved == later;
   }
-  // The longest row of slots that are the same so many slots later.
+  // The longest row of slots that are the same `later` slots later.
   std::pair<std::size_t, std::size_t> repeated(std::size_t stage, std::size_t later) const {
     const std::vector<const SlotEvent*>& slots = of_stage_[stage];
     std::pair<std::size_t, std::size_t> longest{0, 0};
@@ -238,7 +238,7 @@ class Groups {
     }
     return longest;
   }
-  // Sent before the cut, received behind it.
+  // Messages that are sent before the cut and received behind it.
   Messages on_their_way(const Cut& cut) const {
     Messages messages;
     for (std::size_t stage = 0; stage < cut.size(); ++stage)

@@ -9,15 +9,15 @@
 namespace sim {
 namespace {
 
-// Passes know what compute beside exchanges loses.
+// No interference: passes already include what compute loses beside exchanges.
 struct Undisturbed {
   explicit Undisturbed(Interference) {}
 };
 
 using InLanes = std::array<bool, kLanes>;
 
-// By how much a group of micro-batches moves what a machine saves of its state, lane by lane. The first
-// `deciding` times may not fall behind.
+// By how much a group of micro-batches moves the times that a machine saves of its state, lane by lane. The
+// first `deciding` times may not fall behind.
 class Pace {
  public:
   Pace(const std::vector<Lanes>& before, const std::vector<Lanes>& now, std::size_t deciding)
@@ -27,7 +27,7 @@ class Pace {
         pace_(now.front() - before.front()),
         rounding_(pace_ * kRounding) {}
 
-  // Where the deciding ones have all moved by as much, and none of the others by more.
+  // The lanes where all deciding times have moved by the pace, and no other time by more.
   InLanes is_even() const {
     Lanes uneven{};
     for (std::size_t i = 0; i < now_.size(); ++i) {
@@ -36,14 +36,14 @@ class Pace {
     }
     return are_zero(uneven);
   }
-  // What fell behind, as if it had never been.
+  // Lowers the times that fell behind, as if they had never been.
   void lower_those_behind(std::vector<Lanes>& lowered) const {
     constexpr double kFar = 1e9;
     lowered = now_;
     for (std::size_t i = deciding_; i < now_.size(); ++i)
       lowered[i] = where_less(moved(i), pace_ - rounding_, now_[i] - pace_ * kFar, now_[i]);
   }
-  // Where a group after those that were lowered has moved all others by as much.
+  // The lanes where a group that ran after the lowering has moved all other times by the pace.
   InLanes goes_on(const std::vector<Lanes>& after_lowered) const {
     Lanes uneven{};
     for (std::size_t i = 0; i < now_.size(); ++i) {
@@ -52,7 +52,7 @@ class Pace {
     }
     return are_zero(uneven);
   }
-  // Time i so many groups later. What is behind goes on at its own pace, or follows the others.
+  // Time i after `groups` more groups. A time that is behind goes on at its own pace, or follows the others.
   Lanes later(std::size_t i, double groups, const std::vector<Lanes>& after_lowered) const {
     const Lanes even = now_[i] + pace_ * groups;
     if (i < deciding_) return even;
@@ -76,7 +76,7 @@ class Pace {
 
 }  // namespace
 
-// What runs beside each other are made of and write to, a lane each.
+// What runs beside each other are made of and write to, with a lane for each run.
 template <bool kHost>
 struct SlotOrder::Machine {
   static constexpr std::size_t kStreamsOfPipeline = 3;
@@ -116,7 +116,7 @@ struct SlotOrder::Machine {
   std::vector<Lanes> arrivals;            // of messages
   std::vector<Lanes> carried;             // of those on their way when a segment ended
 
-  // Where everything stands; first compute of all stages and the messages on their way.
+  // Saves where everything stands. Compute of all stages and the messages on their way come first.
   void save(std::vector<Lanes>& state) const {
     state.clear();
     for (const Clock& clock : clocks) state.push_back(clock.free(kComputeStream));
@@ -211,12 +211,12 @@ void SlotOrder::run_segment(const SlotSegment& segment, Machine<true>& m,
   run_events(segment, m, transfers);
 }
 
-// Runs the group until the further ones are known. What it does to all clocks and messages on their way,
-// F, moves by c where they all move by c, and is never earlier where one of them is later. So where F(x) is
-// x + c, each further group adds c. Some may fall behind (what few exchanges wait for, a host that is
-// ahead): where no time of F(x) is later than x + c, and F gives x + c to all others even if these had never
-// been, F^n(x) is x + n c for the others: not later by the former, not earlier by the latter. A lane is known
-// by its own times alone, so that it ends the same whatever runs beside it.
+// Runs the group until the further ones are known. F is what it does to all clocks and messages on their way.
+// F moves by c where they all move by c, and is never earlier where one of them is later. So where F(x) is
+// x + c, each further group adds c. Some times may fall behind (what few exchanges wait for, a host that is
+// ahead). Where no time of F(x) is later than x + c, and F gives x + c to all others even if those behind had
+// never been, F^n(x) is x + n c for the others: not later by the former, not earlier by the latter. A lane is
+// known by its own times alone, so that it ends the same whatever runs beside it.
 template <bool kHost>
 void SlotOrder::repeat_group(Machine<kHost>& m, const TransferTimes& transfers) const {
   thread_local std::vector<Lanes> before, now, lowered, ends;  // kept from one run to the next

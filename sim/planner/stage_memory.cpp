@@ -61,7 +61,7 @@ void PipelineMemory::add(std::span<const std::size_t> chunks, UnitCounts units) 
 
 void PipelineMemory::find_moments(std::span<const std::size_t> kind_of_stage,
                                   const StagesInFlight& in_flight) {
-  // Whether one is never the fullest for another of the same pass and chunk, whatever is exchanged.
+  // Whether a is never fuller than b, of the same pass and chunk, whatever is exchanged.
   const auto within = [](const Moment& a, const Moment& b) {
     return a.kept <= b.kept && a.flight->between_forward <= b.flight->between_forward &&
            a.flight->between_backward <= b.flight->between_backward &&
@@ -130,7 +130,7 @@ double PipelineMemory::most_in_passes(const Kind& kind, Exchange exchange, const
                                       const StateMemory& m) const {
   const bool exchanges = exchange.zero_stage >= 2, begins = exchange.begun;
   exchange.both_ends = (exchanges || begins) && has_both_ends(kind.units);
-  // Gradients of a chunk: of a micro-batch, which may wait for a pass of weights, and accumulated.
+  // Gradients of a chunk: those of a micro-batch, which may wait for a pass of weights, and accumulated ones.
   double most = 0;
   for (const Moment& moment : kind.moments) {
     const InFlight& f = *moment.flight;

@@ -83,8 +83,8 @@ std::vector<OncePerStage> once_per_stage(const BlockTimes& passes, const Variabl
 
 namespace {
 
-// What a head's backward pass gathers and does not read is freed at once: of a module that predicts further
-// tokens the embedding, whose backward pass reads no parameter.
+// What a head's backward pass gathers but does not read is freed at once. For a module that predicts further
+// tokens this is the embedding, whose backward pass reads no parameter.
 double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
   const BlockId gathers = states.blocks().gather_for_backward[Unit::head],
                 reads = passes.blocks().head_backward;
@@ -156,7 +156,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
     }
   }
 
-  // What blocks write that does not live always; of it, what other units use, too.
+  // The bytes that a block writes and that do not live always. `also`: only what these units use, too.
   std::vector<BufferId> seen;
   const auto passing = [&](BlockId block, bool scratch, UnitSet also = 0) {
     double bytes = 0;

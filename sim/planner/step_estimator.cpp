@@ -22,8 +22,8 @@ std::int32_t micro_batches_of(const Scenario& s) {
                                    s.workload.micro_batch_size);
 }
 
-// Schedules of a pipeline have one plan, whose backward passes are whole and in two parts. But where an
-// operation stands for several kernels, how many they are is told by the whole pass, if there is one.
+// All schedules of a pipeline have one plan, with backward passes both whole and in two parts. But where an
+// operation stands for several kernels, the whole pass, if there is one, tells how many they are.
 BackwardParts parts_of_plan(const Scenario& s) {
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   const bool alone = parts == BackwardParts::all_split && s.implementation.kernels.launches_backward > 0;
@@ -43,9 +43,9 @@ bool has_tensors_of_several_sequences(const Scenario& s) {
 
 }  // namespace
 
-// Strategies that agree in this run the same blocks of compute at the same prices. `strategy` has what does
-// not matter for them set to what it is by default: a field that nobody thought of here costs time, and no
-// price is stale.
+// Strategies with the same key run the same blocks of compute at the same prices. Fields of `strategy` that
+// do not matter for these have their defaults. A field that nobody thought of here costs time, but makes no
+// price stale.
 struct StepEstimator::ComputeKey {
   Strategy strategy;
   std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
@@ -81,8 +81,8 @@ struct StepEstimator::Known {
   Scenario base;
   const Calibration* calibration;
   std::shared_ptr<Schedules> schedules;
-  Workload workload = {};  // but for its batches, that all below is of
-  // Passes that are found and forgotten again and again.
+  Workload workload = {};  // all below is found for this workload, except for its batches
+  // Memory of passes that are found and forgotten again and again.
   std::pmr::unsynchronized_pool_resource passes_memory{
       {.max_blocks_per_chunk = 1, .largest_required_pool_block = std::size_t{4} << 20}};
   struct Found {
@@ -93,7 +93,7 @@ struct StepEstimator::Known {
     std::map<std::pair<const UnbucketedStates*, BucketLayers>, StepStates> states;
     std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
     StageNumbers stage_numbers;
-    // Numbers of what passes exchange, without buckets, and with them by the former.
+    // Numbers of what passes exchange: without buckets, and with buckets by the number without.
     std::map<StateKey, int> exchanges;
     std::map<std::pair<int, BucketLayers>, int> in_buckets;
     int next_exchange() const { return static_cast<int>(exchanges.size() + in_buckets.size()); }
@@ -110,7 +110,7 @@ void StepEstimator::forget_layout() {
 
 void StepEstimator::forget_other_workloads(const Scenario& s) {
   Workload workload = s.workload;
-  workload.micro_batch_size = workload.global_batch_size = 1;  // which what is found is asked with
+  workload.micro_batch_size = workload.global_batch_size = 1;  // what is found is asked for by batch
   if (workload == known_->workload) return;
   forget_layout();
   known_->workload = workload;
@@ -155,8 +155,8 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   with.strategy.rank_order = s.strategy.rank_order;
   with.strategy.offload_activations = s.strategy.offload_activations;
   if (t.recompute == Recompute::full && t.recompute_interval > 1) {
-    // As many layers that a last group of one is among them, too; the last layer's kind is that of modules
-    // that predict further tokens.
+    // Enough layers that a last group of one is among them, too. The last layer's kind is also that of the
+    // modules that predict further tokens.
     const std::int64_t pieces = s.strategy.pipeline_parallel,
                        layers = (s.model.num_hidden_layers + pieces - 1) / pieces;
     const std::int64_t own = s.model.num_hidden_layers;
@@ -209,7 +209,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const auto [compute, added] = known_->found.compute.try_emplace({&blocks, parts, sequences});
   if (added) compute->second = compute_times(blocks, parts, sequences);
   const PassMemory& memory = known_->found.memory.try_emplace(&blocks, blocks).first->second;
-  // No gradients are set to zero before.
+  // Nothing sets gradients to zero before the first backward pass.
   const bool begins_with_pass = s.implementation.memory.weight_gradient == WeightGradient::fresh;
   const TransferTimes sent = transfers(s);
   const auto takes_part = [](const HostTime& t, const HostWork& w) {
@@ -238,7 +238,7 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   t.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : 1;
   if (places == StatePlaces::ends_meet) t.schedule = plainest_schedule(Placement::v, false);
   if (places == StatePlaces::apart) t.schedule = kPlainSchedule;
-  if (shard_ranks(t) == data_ranks(t)) t.shard_group = 0;  // all of them, by their number
+  if (shard_ranks(t) == data_ranks(t)) t.shard_group = 0;  // 0 stands for all of them
   t.prefetch = 1;
   t.offload_activations = false;
   forget_recompute(t);
@@ -274,12 +274,12 @@ const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {
 }
 
 bool StepEstimator::must_run(const Strategy& strategy) const {
-  // Where a chunk ends long before the step, its gradients are reduced beside passes of other chunks, which
-  // the composition does not slow down for it.
+  // Where a chunk ends long before the step, its gradients are reduced beside passes of other chunks. The
+  // composition does not slow these passes down for it.
   const bool reduces_beside_others = strategy.virtual_pipeline > 1 && data_ranks(strategy) > 1 &&
                                      traits_of_schedule(strategy.schedule).filling == 0;
-  // A processor computes nothing while it exchanges: what one pass leaves over stops the first units of the
-  // next one, which the composition does not carry that far.
+  // A processor computes nothing while it exchanges. Exchanges that one pass leaves over stop the first units
+  // of the next pass, and the composition does not carry them that far.
   const bool exchanges_stop_passes = known_->base.hardware.is_cpu;
   return reduces_beside_others || exchanges_stop_passes || strategy.offload_activations ||
          known_->base.model.is_hybrid() || trains_adapters(known_->base.workload) ||

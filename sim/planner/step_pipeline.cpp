@@ -13,8 +13,8 @@ std::int32_t micro_batches_of_chunk(const Schedule& s) {
   return s.placement == Placement::two_directions ? s.micro_batches / 2 : s.micro_batches;
 }
 
-// For a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
-// less. 0: it has none of a sort.
+// The time of a micro-batch's backward pass where a schedule runs some whole and some in two parts: the less
+// of both. 0: the schedule has none of a sort.
 Seconds of_either(Seconds whole, Seconds parts) {
   return whole.value > 0 && parts.value > 0 ? std::min(whole, parts) : std::max(whole, parts);
 }
@@ -223,7 +223,7 @@ const EndsOfStages& StepPipeline::ends_of(const Scenario& s, const StepStates& s
   return known;
 }
 
-// How much longer compute takes beside what is exchanged for so long from its beginning on.
+// How much longer compute takes when exchanges of this length run beside it from its beginning on.
 Seconds StepPipeline::slower_beside(Seconds exchanged, Seconds compute) const {
   const double slowdown = passes_.software_.interference.compute;
   return std::max(Seconds{}, std::min(exchanged, compute * slowdown)) * (1 - 1 / slowdown);

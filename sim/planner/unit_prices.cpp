@@ -45,7 +45,7 @@ BucketLayers BlockTimes::layers_in(std::int64_t bytes) const {
 
 namespace {
 
-// The block of a place, or of one that there is: where a group ends counts more than where it begins.
+// The block of a place, or of another place that has one: a group's end counts more than its beginning.
 BlockId any(const PlacedBlocks& blocks, RecomputePlace place) {
   for (const bool last : {place.last, !place.last})
     for (const bool first : {place.first, !place.first})

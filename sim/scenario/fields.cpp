@@ -94,7 +94,7 @@ struct Row {
   static bool set(Scenario& s, const std::string& text) {
     auto value = of(s);
     if (!read(text, row.unit, value)) return false;
-    // Types have more names than a field may take.
+    // A type may have more names than this field may take.
     if constexpr (kind_of<decltype(value)>() == AnyField::Kind::word)
       if (!text.empty() && std::ranges::find(row.words, text_of(value)) == row.words.end()) return false;
     of(s) = std::move(value);
@@ -166,7 +166,7 @@ bool trains_experts(const Scenario& s) {
 bool generates_with_experts(const Scenario& s) {
   return generates(s) && has_experts(s);
 }
-// Generation divides experts alone over copies of all the rest.
+// Generation divides only experts over replicas, which have copies of all the rest.
 bool has_replicas(const Scenario& s) {
   return trains(s) || has_experts(s);
 }
@@ -193,7 +193,7 @@ bool recomputes_operations(const Scenario& s) {
   return trains(s) &&
          (s.strategy.recompute == Recompute::operations || !s.strategy.recompute_operations.empty());
 }
-// Engines have blocks of their own; what is set shows, wherever it came from.
+// Engines have blocks of their own. A size of blocks that is set is shown, wherever it came from.
 bool keeps_cache(const Scenario& s) {
   return generates(s) && ((s.workload.kv_cache && !s.implementation.serving) || s.workload.kv_block != 0);
 }

@@ -69,7 +69,7 @@ void read_rope(HuggingFaceConfig& config, Model& m) {
     read_partial_rotary(rope, m);
   };
 
-  // Where nothing is said it is 10000, transformers' default: Llama 2's first configs do not.
+  // Where rope_theta is missing it is 10000, transformers' default: Llama 2's first configs do not have it.
   if (config.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
   if (config.has_value("rope_parameters")) {
     JsonObject parameters = config.object("rope_parameters");
@@ -167,7 +167,7 @@ Model model_from_hugging_face_config(std::string_view json, const std::string& f
     const std::string name = says ? parsed["model_type"].get<std::string>().append(suffix) : "";
     return std::ranges::find(families, name, &HuggingFaceFamily::name);
   };
-  // The part that speaks, of a model that also sees.
+  // For a model that also sees, reads the part that speaks.
   if (family_with("_text") != families.end() && parsed.contains("text_config"))
     parsed = Json(parsed["text_config"]);
   const auto found = family_with("");

@@ -24,13 +24,13 @@ Model gpt_like(HuggingFaceConfig& config, const char* hidden, const char* layers
   return m;
 }
 
-// By the names that transformers gives the two forms; `usual` where the file gives none.
+// Which GELU, by transformers' names for the two forms; `usual` where the file names none.
 Activation gelu_of(HuggingFaceConfig& config, std::string_view key, std::string_view usual) {
   const std::string word = config.one_of(key, {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"}, usual);
   return word == "gelu" ? Activation::gelu_exact : Activation::gelu;
 }
 
-// How many experts there are and how many a token goes to, of the feed-forward's width or one of their own.
+// Reads how many experts there are, how many a token goes to, and their width: feed-forward's or their own.
 void read_experts(HuggingFaceConfig& config, const char* number, bool own_width, Model& m) {
   m.moe.num_experts = config.size(number);
   m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
@@ -44,7 +44,7 @@ Model read_mixtral(HuggingFaceConfig& config, std::string_view) {
   return m;
 }
 
-// How many layers a list names: the first ones, in any order.
+// How many layers a list names. It must name the first ones, in any order.
 std::int64_t first_layers_alone(HuggingFaceConfig& config, std::string_view key) {
   if (!config.has_value(key)) return 0;
   const Json& layers = config.at(key);
@@ -102,7 +102,7 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   m.moe.first_k_dense_replace = config.integer("first_k_dense_replace", 0);
   m.moe.n_group = config.size("n_group", 1);
   m.moe.topk_group = config.size("topk_group", 1);
-  m.moe.router_bias = family == "deepseek_v3";  // of its balance without a loss
+  m.moe.router_bias = family == "deepseek_v3";  // for its load balance without a loss
   m.moe.scoring_func = family == "deepseek_v3" ? ScoringFunc::sigmoid : ScoringFunc::softmax;
   m.moe.norm_topk_prob = config.boolean("norm_topk_prob", family == "deepseek_v3");
   m.moe.routed_scaling_factor = config.number("routed_scaling_factor", family == "deepseek_v3" ? 2.5 : 1.0);
@@ -112,8 +112,8 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   return m;
 }
 
-// Queries of layers without positions grow with the logarithm of positions from floor_scale (8192) on, which
-// is left out: below, their factor is 1.
+// Queries of layers without positions grow with the logarithm of their position from floor_scale (8192) on.
+// This is left out: below that position their factor is 1.
 Model read_llama4(HuggingFaceConfig& config, std::string_view) {
   Model m = read_sizes(config);
   if (config.boolean("use_qk_norm", true)) m.qk_norm = QkNorm::without_gain;
@@ -242,7 +242,7 @@ Model read_falcon(HuggingFaceConfig& config, std::string_view) {
   return m;
 }
 
-// Which layers see all tokens: each n-th, by a list of all layers' types; 0: none does.
+// Reads a list of all layers' types. Returns n where each n-th layer sees all tokens; 0: no layer does.
 std::int64_t pattern_of_layer_types(HuggingFaceConfig& config, std::int64_t layers) {
   const Json& types = config.at("layer_types");
   std::int64_t pattern = 0;
@@ -268,9 +268,9 @@ constexpr std::string_view kGemma3Defaults = R"({
   "query_pre_attn_scalar": 256
 })";
 
-// Gains are stored less 1, embeddings scaled by the root of their width. Gemma 2 norms around each part and
-// caps scores and logits; Gemma 3 norms queries and keys too, and rotates layers with windows by another
-// base.
+// Gains are stored less 1, and embeddings are scaled by the root of their width. Gemma 2 has norms around
+// each part and caps scores and logits. Gemma 3 also norms queries and keys, and rotates layers with windows
+// by another base.
 Model read_gemma(HuggingFaceConfig& config, std::string_view family) {
   Model m = read_sizes(config);
   m.activation = Activation::geglu;
@@ -301,7 +301,7 @@ Model read_gemma(HuggingFaceConfig& config, std::string_view family) {
   return m;
 }
 
-// Nemotron-H and Nemotron 3: a letter a layer; attention has no positions.
+// Nemotron-H and Nemotron 3: the pattern has a letter for each layer; attention has no positions.
 Model read_nemotron_h(HuggingFaceConfig& config, std::string_view) {
   Model m = read_sizes(config, "layer_norm_epsilon", "attention_head_dim");
   m.activation = Activation::squared_relu;
@@ -319,7 +319,7 @@ Model read_nemotron_h(HuggingFaceConfig& config, std::string_view) {
     m.moe.shared_expert_intermediate_size = config.integer("moe_shared_expert_intermediate_size", 0);
     m.moe.n_group = config.size("n_group", 1);
     m.moe.topk_group = config.size("topk_group", 1);
-    m.moe.router_bias = true;  // of its balance without a loss
+    m.moe.router_bias = true;  // for its load balance without a loss
     m.moe.scoring_func = ScoringFunc::sigmoid;
     m.moe.norm_topk_prob = config.boolean("norm_topk_prob", true);
     m.moe.routed_scaling_factor = config.number("routed_scaling_factor", 1.0);

@@ -94,7 +94,7 @@ void fields(auto& v, Like<UsualRun> auto& p) {
         &P::interleaves_layers, &P::accumulates, &P::hardware, &P::memory_of, &P::memory_reading>(v, p);
 }
 
-// The profiles; what stands beside them is a row of fields.h.
+// The profiles. The fields beside them are rows of fields.h.
 void fields(auto& v, Like<Implementation> auto& p) {
   using P = Implementation;
   named<&P::kernels, &P::host, &P::data_parallel, &P::tensor_parallel, &P::expert_parallel, &P::pipeline,

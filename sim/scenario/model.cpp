@@ -66,7 +66,7 @@ std::int64_t mlp_parameters(const Model& m, std::int64_t width) {
   return (up + width) * m.hidden_size + (m.mlp_bias ? up + m.hidden_size : 0);
 }
 
-// With `routed` of the routed experts.
+// Parameters of a layer's experts, with `routed` of the routed ones.
 std::int64_t moe_parameters(const Model& m, std::int64_t routed) {
   const MixtureOfExperts& e = m.moe;
   std::int64_t n = e.num_experts * (m.hidden_size + (e.router_bias ? 1 : 0));

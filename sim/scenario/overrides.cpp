@@ -9,7 +9,7 @@ namespace sim {
 namespace {
 
 Json value_of(const std::string& text) {
-  if (nested_too_deep(text)) return Json(text);  // no value of ours, and a word of it is refused by its field
+  if (nested_too_deep(text)) return Json(text);  // too deep for a value of ours: its field refuses the text
   Json value = Json::parse(text, nullptr, false);
   return value.is_discarded() ? Json(text) : value;
 }
@@ -20,7 +20,7 @@ std::string text_of(const Json& value) {
   return Json::accept(text) ? value.dump() : text;
 }
 
-// A quantity has one unit: what was said in another goes.
+// A quantity has one unit, so its value in another unit is erased.
 void erase_other_units(Json& object, const std::string& key) {
   const auto erase_others = [&](std::span<const UnitSuffix> suffixes) {
     for (const UnitSuffix& said : suffixes) {
@@ -62,7 +62,7 @@ void compare(const std::string& path, const Json& from, const Json& to, std::vec
     return;
   }
   const auto at = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
-  // First what goes: a quantity may come back in another unit.
+  // First the fields that go: a quantity may come back in another unit.
   for (const auto& [key, value] : from.items())
     if (!to.contains(key)) found.push_back({at(key), "null"});
   for (const auto& [key, value] : to.items()) {
@@ -83,7 +83,7 @@ Scenario with_overrides(const Scenario& scenario, const std::vector<Override>& o
     constexpr std::ptrdiff_t kDeepestPath = 10;  // "implementation.serving.field" has 3 parts
     if (std::ranges::count(o.path, '.') >= kDeepestPath)
       throw PresetError(said_by + ": field \"" + excerpt(o.path) + "\" is not known here");
-    // A field without its part.
+    // The path may name a field without its part.
     for (const AnyField& field : all_fields())
       if (field.name == o.path)
         throw PresetError(said_by + ": field \"" + o.path + "\" is not known here; " + field.path() + " is");

@@ -46,7 +46,7 @@ SortKey sort_key(const std::string& name) {
   return {name.substr(0, begin), number * scale, name};
 }
 
-// A preset's own fields and those that it extends, with the name of its file.
+// A preset's own fields and those of presets that it extends, with the name of its file.
 struct PresetFile {
   Json json;
   std::string file;
@@ -85,7 +85,7 @@ PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
   return {merged(kind, json, path.string(), depth), path.string()};
 }
 
-// Fields of objects replace those of the same name; so do things with a name in lists of such, or join them.
+// A field replaces the field of the same name. In lists of named things, one replaces its namesake or joins.
 void merge_into(Json& base, const Json& own) {
   if (base.is_object() && own.is_object()) {
     for (const auto& [key, value] : own.items())
@@ -118,7 +118,7 @@ Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   Json base = [&] {
     try {
       return open_preset(kind, name, depth + 1).json;
-    } catch (const PresetError& error) {  // which says what is wrong, not who asked for it
+    } catch (const PresetError& error) {  // the error says what is wrong, not who asked for it
       throw PresetError(file + ": field \"extends\": " + error.what());
     }
   }();
@@ -256,7 +256,7 @@ std::optional<fs::path> find_preset(PresetKind kind, std::string_view name) {
   try {
     const std::string known = resolve_alias(kind, name);
     if (is_preset(kind, known)) return preset_file(kind, known);
-  } catch (const PresetError&) {  // of aliases.json, which whoever loads the preset reads again
+  } catch (const PresetError&) {  // aliases.json is at fault, and whoever loads the preset reads it again
   }
   return std::nullopt;
 }

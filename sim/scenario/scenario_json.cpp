@@ -80,7 +80,7 @@ Model model_from(JsonObject object, const std::string& name) {
       m.hidden_size > 0 && m.num_attention_heads > 0 && m.hidden_size % m.num_attention_heads == 0;
   if (!object.has("head_dim")) {
     if (m.has_latent_attention()) {
-      // What no model has would not add up in 64 bits; validate() looks at the rest.
+      // Sizes that no model has could overflow their sum in 64 bits. validate() looks at the rest.
       for (const auto& [key, part] : {std::pair{"qk_nope_head_dim", m.latent.qk_nope_head_dim},
                                       {"qk_rope_head_dim", m.latent.qk_rope_head_dim}})
         if (part < 0 || part > kLargestWidth)
@@ -166,7 +166,7 @@ Scenario scenario_from(JsonObject object) {
     if (value.is_string()) {
       try {
         return load(value.get<std::string>());
-      } catch (const PresetError& error) {  // which says what is wrong, not who asked for it
+      } catch (const PresetError& error) {  // the error says what is wrong, not who asked for it
         throw PresetError(object.file() + ": field \"" + object.field(key) + "\": " + error.what());
       }
     }

@@ -17,7 +17,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// What is varied together: the paths of one key, and its values.
+// Fields that vary together: the paths of one key, and its values.
 struct Axis {
   std::vector<std::string> paths;
   std::vector<Json> values;

@@ -17,7 +17,7 @@ const Calibration& calibrated_device(std::string_view name) {
   static std::mutex mutex;
   static std::map<std::string, std::optional<Calibration>, std::less<>> loaded;
   const std::scoped_lock lock(mutex);
-  const std::string key = (preset_directory() / *preset).string();  // of presets that may be exchanged
+  const std::string key = (preset_directory() / *preset).string();  // the folder of presets may be exchanged
   auto found = loaded.find(key);
   if (found == loaded.end()) found = loaded.emplace(key, load_calibration_preset(*preset)).first;
   if (!found->second) throw CannotPredict("there is no calibration of " + *preset);

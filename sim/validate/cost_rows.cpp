@@ -1,7 +1,7 @@
-// Tables of what whole training runs took: hours of accelerators, energy, carbon, money, days. They say which
-// model was trained on how many tokens by which device, and mostly nothing of how: a run whose row gives its
-// batch is predicted as the step that its columns describe (training_scenario.h), any other as the fastest
-// strategy of the software of its time would have it, without a loss to what else a budget is spent on.
+// Tables of what whole training runs took: hours of accelerators, energy, carbon, money, days. They name the
+// model, the number of tokens and the device, but mostly say nothing of how it was trained. A run whose row
+// gives its batch is predicted as the step that its columns describe (training_scenario.h). Any other run is
+// predicted by the fastest strategy of its time's software, without a loss to what else a budget is spent on.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -56,7 +56,7 @@ int usual_devices(const Model& model, double tokens, const Hardware& hardware, D
       std::exp2(std::round(std::log2(std::clamp(flops / of_one, kFewestDevices, kMostDevices)))));
 }
 
-// Few enough that a table takes seconds, with what large runs are reported to use.
+// Few enough strategies that a table takes seconds, with what large runs are reported to use.
 SearchSpace strategies_of(const Scenario& base, int devices) {
   SearchSpace space = space_of(base);
   space.devices = {devices};
@@ -89,7 +89,7 @@ Run fastest_run(const Scenario& base, int devices, const Calibration& calibratio
   return run_of(candidate(space, found.best[Objective::time].front().index), calibration);
 }
 
-// A run of Megatron-LM of its time, over what it steps over at once.
+// A run of the Megatron-LM of its time, with the usual number of tokens in a step.
 Scenario usual_run(const TableRow& row, const Model& model, const Hardware& hardware, int devices) {
   Scenario s;
   s.model = model;
@@ -99,7 +99,7 @@ Scenario usual_run(const TableRow& row, const Model& model, const Hardware& hard
   const bool fp8 = meaning("dtype", row.text("precision")) == "fp8" && s.hardware.has_peak_for(DType::fp8);
   s.workload.dtype = fp8 ? DType::fp8 : DType::bf16;
   s.workload.seq_len = std::min(model.max_position_embeddings, kLongestSequence);
-  // A multiple of the devices that each may have sequences of its own.
+  // The batch is a multiple of the devices, because each may have sequences of its own.
   const std::int64_t sequences = kTokensOfStep / s.workload.seq_len;
   s.workload.global_batch_size = (sequences + devices - 1) / devices * devices;
   s.strategy.expert_dispatch = usual_dispatch(model);

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-// By presets/table_words.json; where both lists are silent the first.
+// Chosen by presets/table_words.json; the first one where both of its lists are silent.
 enum class Formula {
   parameters_full,    // 6 N + 12 L a d s (PaLM, appendix B)
   parameters_causal,  // 6 N + 6 L a d s
@@ -40,7 +40,7 @@ CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::
       break;
     case Formula::parameters_full:
     case Formula::parameters_causal: {
-      // A token passes its chosen experts alone. NVIDIA's frameworks leave the input embedding out, which
+      // A token passes only its chosen experts. NVIDIA's frameworks leave out the input embedding, which
       // computes nothing (github NVIDIA/dgxc-benchmarking, NVIDIA-NeMo/Megatron-Bridge).
       double parameters = d(count.active);
       const std::string counts = convention.empty() ? meaning("embedding_counts_of_framework", framework)

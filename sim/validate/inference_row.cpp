@@ -45,7 +45,7 @@ void set_precision(const TableRow& row, InferenceCase& c) {
   const Precision weights = precision_of("precision_weights", row.text("precision_weights"));
   const Precision cache = precision_of("precision_kv", row.text("precision_kv"));
   if (const MixtureOfExperts& moe = c.scenario.model.moe; moe.weights_dtype) {
-    // As it is published, whatever the table calls it.
+    // The weights are as published, whatever the table calls them.
     w.dtype = DType::bf16;
     w.expert_weights_dtype = moe.weights_dtype;
     w.weights_group = moe.weights_group;
@@ -92,8 +92,8 @@ InferenceCase inference_case(const TableRow& row) {
       tensor_given ? count_or(row, "tp", 1) : std::max<std::int64_t>(1, gpus / std::max(pp, ep));
   s.strategy.tensor_parallel = static_cast<int>(tp);
   s.strategy.pipeline_parallel = static_cast<int>(pp);
-  // Experts over ranks that each attend to sequences of their own; where tensor-parallel ranks hold whole
-  // experts instead of parts of all, each reads as much.
+  // Experts are divided over ranks that each attend to sequences of their own. Where tensor-parallel ranks
+  // hold whole experts instead of parts of all, each reads as much.
   if (tp == 1 && s.model.has_experts())
     s.strategy.expert_parallel = s.strategy.data_parallel = static_cast<int>(ep);
   if (s.strategy.expert_parallel > 1) s.workload.expert_imbalance = kUsualImbalance;
@@ -111,7 +111,7 @@ InferenceCase inference_case(const TableRow& row) {
            : c.requests_per_second ? Load::rate
            : continuous            ? Load::saturated
                                    : Load::batch;
-  // Latencies and rates follow from what is asked of an engine: a full load of assumed lengths is nobody's.
+  // Latencies and rates follow from what is asked of an engine. Nobody has a full load of assumed lengths.
   if (c.load == Load::saturated && c.assumed_lengths)
     throw CannotPredict(
         "none of batch, concurrency, requests_per_second and input_len says what was asked of the engine");

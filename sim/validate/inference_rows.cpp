@@ -128,7 +128,7 @@ std::vector<Prediction> predict_traffic(const InferenceCase& c) {
   return p.take();
 }
 
-// Caches and what a run adds are estimates, weights are exact: without room for them nothing ran.
+// Caches and what a run adds are estimates, but weights are exact: without room for weights nothing ran.
 void require_room_for_weights(const Scenario& s) {
   const Bytes weights = engine_memory(s).weights;
   if (weights > s.hardware.memory)

@@ -35,7 +35,7 @@ CsvTable steps_of_memory_series(const CsvTable& series, const std::string& file)
   steps.header = {"source", "step"};
   for (const std::string_view name : kColumns) steps.header.emplace_back(name);
   std::array<double, kColumns.size()> most{};
-  // Gradients come, and go before the next step's forward pass.
+  // Gradients come in a step, and are freed before the next step's forward pass.
   double gradients = 0;
   const auto end_step = [&] {
     std::vector<std::string>& row = steps.rows.emplace_back();

@@ -11,8 +11,8 @@
 namespace sim {
 namespace {
 
-// The run that a row describes, by model_name, implementation, precision, seq_len and micro_batch; the
-// published profile's where a table lacks them, as exports of profilers do.
+// The run that a row describes, by model_name, implementation, precision, seq_len and micro_batch. What a
+// table lacks, as exports of profilers do, is the published profile's.
 Scenario profiled_run(const TableRow& row) {
   Scenario s = load_scenario_preset("profile-llama-3.2-1b");
   if (!row.text("model_name").empty()) s.model = model_of_row(row);

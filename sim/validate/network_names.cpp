@@ -12,7 +12,7 @@ namespace sim {
 namespace {
 
 constexpr double kGigabit = 1e9 / 8, kTerabit = 1e12 / 8;
-// Without a word on what it is the rate of: no adapter is faster than this.
+// For a rate without a word on what it is the rate of: no adapter is faster than this.
 constexpr double kFastestAdapter = 800 * kGigabit;
 
 struct Rate {
@@ -62,7 +62,7 @@ std::optional<BytesPerSecond> network_link_of(std::string_view interconnect, int
       return BytesPerSecond{rate->bytes_per_second / devices};
     return BytesPerSecond{rate->bytes_per_second};
   }
-  // InfiniBand by its generation, an adapter a GPU.
+  // The rate of InfiniBand by its generation, with an adapter for each GPU.
   const auto gigabits = number_in(meaning("gbit_per_s_of_infiniband", interconnect));
   return gigabits ? std::optional(BytesPerSecond{*gigabits * kGigabit}) : std::nullopt;
 }

@@ -20,7 +20,7 @@ constexpr double kRequests = 0.09;
 // The same where formulas stand for tensors, and contexts are estimated.
 constexpr double kFormulas = 0.16;
 
-// Micro-batches that a stage never has in flight change nothing.
+// Micro-batches that a stage never has in flight change nothing, so they are left out.
 Scenario with_few_micro_batches(Scenario s) {
   const Strategy& p = s.strategy;
   const std::int64_t most = std::int64_t{2} * p.pipeline_parallel * p.virtual_pipeline;
@@ -52,7 +52,7 @@ Peak peak_of(const Scenario& s) {
   return peak;
 }
 
-// From the least that a mode takes to the most.
+// The band from the least memory that a mode takes to the most.
 MemoryBand band(const std::vector<Peak>& modes, const Peak& estimate, Bytes Peak::*which, double width) {
   MemoryBand band{estimate.*which, estimate.*which, estimate.*which};
   for (const Peak& mode : modes) {

@@ -12,7 +12,7 @@
 namespace sim {
 namespace {
 
-// Fewer are no choice to speak of.
+// Fewer strategies are no choice to speak of.
 constexpr std::size_t kFewest = 5;
 
 struct Configuration {

@@ -24,8 +24,8 @@ std::optional<Model> preset_of(const TableRow& row) {
   return load_model_preset(known);
 }
 
-// Whether the head is the embedding's transpose: as the published number of parameters has it, else as
-// Megatron-LM's and OpenAI's GPT do and Llama's larger models do not.
+// Whether the head is the embedding's transpose, by the published number of parameters. Without this number:
+// Megatron-LM's and OpenAI's GPT models have it so, Llama's larger models do not.
 bool ties_head(const Model& m, std::optional<double> published_billions) {
   if (!published_billions) return m.activation == Activation::gelu;
   Model tied = m, untied = m;
@@ -90,7 +90,7 @@ Model model_of_row(const TableRow& row) {
     m.moe.num_experts_per_tok = row.count_if_given("topk").value_or(2);
     m.moe.moe_intermediate_size = m.intermediate_size;
   }
-  // GPT-2 and Megatron-LM's models have all.
+  // GPT-2 and Megatron-LM's models have all biases.
   const bool biased = row.flag_if_given("biases").value_or(!llama);
   m.attention_bias = m.attention_output_bias = m.mlp_bias = biased;
   m.tie_word_embeddings = ties_head(m, row.number_if_given("params_b"));

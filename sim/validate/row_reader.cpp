@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-// The most particular first.
+// The most particular readers come first.
 const std::vector<RowReader>& readers() {
   static const std::vector<RowReader> all{
       own_rows(),      inference_rows(), collective_rows(), kernel_rows(),      product_rows(),

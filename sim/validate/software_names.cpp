@@ -31,11 +31,11 @@ std::optional<Version> version_in(std::string_view text) {
 }
 
 struct Release {
-  std::optional<Version> version;  // from which on
+  std::optional<Version> version;  // the first version of this software
   std::string from;                // date; empty where only the version tells, or from the beginning
   NamedSoftware software;
 
-  // A row without version and date is as young as can be.
+  // A row without version and date counts as the newest.
   bool is_out(const std::optional<Version>& named, std::string_view date, bool first) const {
     if (first) return true;
     if (named && version) return *named >= *version;

@@ -32,7 +32,7 @@ std::optional<int> zero_stage_in(std::string_view cell) {
   return stage.empty() ? std::nullopt : std::optional(stage[0] - '0');
 }
 
-// "selective (every 2nd layer)": whole layers, and the others not at all.
+// "selective (every 2nd layer)": every second layer is recomputed whole, the others not at all.
 bool every_second_layer(std::string_view recompute) {
   return meaning("recompute", recompute) == "every_second_layer";
 }
@@ -71,7 +71,7 @@ std::string gpu_of(const TableRow& row, const UsualRun& usual) {
   return board == usual.hardware.end() || !network.empty() ? gpu : board->second;
 }
 
-// As many sequences as make a micro-batch large enough for full speed.
+// As many sequences as a micro-batch needs for full speed.
 std::int64_t full_micro_batch(const TableRow& row) {
   constexpr double kTokens = 16384;
   return std::max<std::int64_t>(
@@ -202,7 +202,7 @@ bool may_stall(const TableRow& row, const Scenario& s) {
          s.strategy.pipeline_parallel * s.strategy.tensor_parallel > 1;
 }
 
-// fp16 gradients are those of fp16 training.
+// Only fp16 training has fp16 gradients.
 bool can_be(const TableRow& row, const Scenario& s) {
   return row.text("precision").empty() || s.implementation.gradient_dtype != DType::fp16 ||
          s.workload.dtype == DType::fp16;
@@ -215,7 +215,7 @@ NamedSoftware software_of(const TableRow& row) {
       throw CannotPredict("implementation \"" + preset + "\" is no preset");
     return {{preset}};
   }
-  // Who does not name software may be known by it.
+  // Where the framework is not named, the source or the id may tell which software it was.
   for (const char* column : {"framework", "source", "id"})
     if (!row.text(column).empty()) return training_software(row.text(column), row.text("date"));
   return training_software("", row.text("date"));
