@@ -243,7 +243,7 @@ std::vector<Operation> shared_expert_forward(const PlanBuilder& b, const ExpertP
   }
   ops.push_back(matmul(b, "layer.shared_expert.down.forward", writes(s.shared_out),
                        reads(r.shared_activation), p.shared_down, {}, down));
-  // The rows that a rank keeps fit where all rows' inputs were.
+  // It adds the rows that this rank keeps to the routed experts' sum.
   ops.push_back(collective("layer.shared_expert.down.reduce_scatter.forward", OpKind::reduce_scatter,
                            b.types().stored, b.groups().tensor, {updates(s.sum), reads(s.shared_out)}));
   return ops;
