@@ -27,7 +27,7 @@ function(ridgepoint_library name)
   ridgepoint_options(${name})
 endfunction()
 
-# ridgepoint_code_hash(LIBRARY FUNCTION FILES...): LIBRARY::FUNCTION(), declared in LIBRARY/code.h, is a hash of the files.
+# ridgepoint_code_hash(LIBRARY FUNCTION FILES...): LIBRARY::FUNCTION(), declared in LIBRARY/code.h, is a hash of the files' code.
 # Calibrations hold for the code that they measured.
 function(ridgepoint_code_hash library function)
   set(output "${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp")
