@@ -1,8 +1,8 @@
 // A block makes a tile of one group's product. The groups' offsets on the device tell which group and rows it
 // has: the grid has as many blocks as there can be tiles, and those left over do nothing.
-//   tensor cores   16-bit operands whose rows are whole vectors: tiles of 128 x 128 by eight warps, two by
-//   four,
-//                  slices of 32 of the summed dimension pass through shared memory, three of them under way
+//   tensor cores   16-bit operands whose rows are whole vectors: tiles of 128 x 128 by eight warps, two
+//                  by four; slices of 32 of the summed dimension pass through shared memory, three of
+//                  them under way
 //   plain          anything else: a tile of 16 x 16, a thread an element, for small models and checks in fp32
 #include <algorithm>
 

@@ -122,7 +122,6 @@ CodepointClass classify(char32_t codepoint) {
 }
 
 // --- Normalisation form C
-// ---------------------------------------------------------------------------------------------
 
 namespace {
 

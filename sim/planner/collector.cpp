@@ -202,7 +202,7 @@ bool Collector::keep_front(const Candidate& c) {
   std::vector<Candidate>& front = fronts_[c.devices];
   const double time = time_of(c);
   const auto slower = std::ranges::lower_bound(front, time, {}, time_of);
-  // The candidate before is as fast or faster, and it has the least memory of all that are.
+  // The candidate before is faster, and needs the least memory of all that are.
   if (slower != front.begin() && std::prev(slower)->memory <= c.memory) return false;
   auto last = slower;
   for (; last != front.end() && last->memory >= c.memory; ++last)

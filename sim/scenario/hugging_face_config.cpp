@@ -32,7 +32,7 @@ Model read_gpt2(HuggingFaceConfig& config, std::string_view) {
   return m;
 }
 
-// Files of GPT-NeoX have its weights; of Llama-likes whole heads rotate.
+// Heads rotate in part only in models with layer norms, as GPT-NeoX; a Llama-like's heads rotate whole.
 void read_partial_rotary(JsonObject& fields, Model& m) {
   if (!fields.has_value("partial_rotary_factor")) return;
   const double factor = fields.number("partial_rotary_factor");

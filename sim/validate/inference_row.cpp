@@ -35,7 +35,7 @@ Precision precision_of(std::string_view column, std::string_view text) {
   Precision p{.dtype = dtype_of(column, text)};
   const double usual = p.dtype == DType::int4 ? kUsualGroup : 0;
   p.group = static_cast<std::int64_t>(number_in(meaning("weights_group", text)).value_or(usual));
-  // 4-bit floating point is multiplied so where the chip can: as fast as fp8 at least.
+  // A chip that multiplies 4-bit floating point does so at least as fast as it multiplies fp8.
   p.multiplied_in_fp8 = meaning("products_of_weights", text) == "fp8";
   return p;
 }
