@@ -4,7 +4,7 @@
 
 namespace kernels {
 
-// A hash of the sources of the CPU's kernels, and one of the GPU's, written by the build.
+// A hash of the code of the CPU's kernels, without comments, and one of the GPU's, written by the build.
 std::string_view cpu_code();
 std::string_view cuda_code();
 

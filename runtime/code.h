@@ -4,7 +4,7 @@
 
 namespace runtime {
 
-// A hash of its sources, written by the build.
+// A hash of its code without comments, written by the build.
 std::string_view ranks_code();
 
 }  // namespace runtime

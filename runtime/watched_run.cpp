@@ -1,10 +1,10 @@
 #include "runtime/watched_run.h"
 
 #include <array>
-#include <cmath>
 #include <cstdio>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "kernels/threads.h"
 #include "sim/report/events.h"
