@@ -34,8 +34,9 @@ TileProduct tile_product_of(QuantisedFormat format) {
   };
 }
 
-// Codes of 32 activations, -127 .. 127.
-KERNELS_INLINE void code_columns(std::int8_t* codes, float& scale, float& sum, const float* from) {
+// Codes of 32 activations in two parts. The largest high part is 127, as a code of 32,640 would need 128.
+KERNELS_INLINE void code_columns(std::int8_t* high, std::int8_t* low, float& scale, float& sum,
+                                 const float* from) {
   float largest = 0, nothing = 0;
 #pragma omp simd reduction(max : largest) reduction(+ : nothing)
   for (std::int64_t k = 0; k < kColumns; ++k) {
@@ -43,7 +44,7 @@ KERNELS_INLINE void code_columns(std::int8_t* codes, float& scale, float& sum, c
     largest = magnitude > largest ? magnitude : largest;
     nothing += 0.0f * from[k];  // NaN where an activation is NaN or infinite: it has no code
   }
-  constexpr float kMost = 127;
+  constexpr float kMost = 32639;
   scale = largest / kMost + nothing;
   const float by = largest > 0 ? kMost / largest : 0.0f;
   std::int32_t total = 0;
@@ -53,30 +54,35 @@ KERNELS_INLINE void code_columns(std::int8_t* codes, float& scale, float& sum, c
   for (std::int64_t k = 0; k < kColumns; ++k) {
     const float scaled = from[k] * by;
     const auto code = static_cast<std::int32_t>((scaled == scaled ? scaled : 0.0f) + kRound - kRound);
-    codes[k] = static_cast<std::int8_t>(code);
+    const std::int32_t upper = (code + CodedRows::kHigh / 2) >> 8;
+    high[k] = static_cast<std::int8_t>(upper);
+    low[k] = static_cast<std::int8_t>(code - CodedRows::kHigh * upper);
     total += code;
   }
   sum = scale * static_cast<float>(total);
 }
 
-KERNELS_MULTIVERSION void code_range(std::int8_t* codes, float* scales, float* sums, const float* from,
+KERNELS_MULTIVERSION void code_range(std::int8_t* parts, float* scales, float* sums, const float* from,
                                      std::int64_t begin, std::int64_t end) {
-  for (std::int64_t chunk = begin; chunk < end; ++chunk)
-    code_columns(codes + chunk * kColumns, scales[chunk], sums[chunk], from + chunk * kColumns);
+  for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+    std::int8_t* const high = parts + chunk * 2 * kColumns;
+    code_columns(high, high + kColumns, scales[chunk], sums[chunk], from + chunk * kColumns);
+  }
 }
 
 CodedRows code_rows(const float* from, std::int64_t rows, std::int64_t K) {
-  static thread_local std::vector<std::int8_t> codes;
+  static thread_local std::vector<std::int8_t> parts;
   static thread_local std::vector<float> scales, sums;
   const std::int64_t chunks = rows * K / kColumns;
-  codes.resize(static_cast<std::size_t>(rows * K));
+  parts.resize(static_cast<std::size_t>(rows * 2 * K));
   scales.resize(static_cast<std::size_t>(chunks));
   sums.resize(static_cast<std::size_t>(chunks));
-  std::int8_t* const c = codes.data();
+  std::int8_t* const both = parts.data();
   float *const scale = scales.data(), *const sum = sums.data();
-  parallel_ranges(chunks, kColumns,
-                  [=](std::int64_t begin, std::int64_t end) { code_range(c, scale, sum, from, begin, end); });
-  return {c, scale, sum, K};
+  parallel_ranges(chunks, kColumns, [=](std::int64_t begin, std::int64_t end) {
+    code_range(both, scale, sum, from, begin, end);
+  });
+  return {both, scale, sum, K};
 }
 
 void store(float* out, const float* products, const float* bias, const float* residual, std::int64_t count) {

@@ -36,7 +36,7 @@ void plain_tile(float* products, CodedRows activations, std::int64_t rows, Quant
     const CodedRows row = activations.from(m);
     float sums[kTileRows] = {};
     for (std::int64_t chunk = 0; chunk < K / kColumns; ++chunk) {
-      const std::int8_t* const a = row.codes + chunk * kColumns;
+      const std::int8_t *const high = row.high(chunk), *const low = row.low(chunk);
       const std::uint8_t* const w = codes + chunk * chunk_bytes;
       const std::byte* const scales = tile.numbers + chunk * kColumns / tile.format.group * r * 4;
       for (std::int64_t n = 0; n < r; ++n) {
@@ -46,7 +46,7 @@ void plain_tile(float* products, CodedRows activations, std::int64_t rows, Quant
           const int code = tile.format.bits == 8 ? w[(quad * r + n) * 4 + within]
                            : quad < 4            ? w[(quad * r + n) * 4 + within] & 15
                                                  : w[((quad - 4) * r + n) * 4 + within] >> 4;
-          dot += code * a[k];
+          dot += code * (CodedRows::kHigh * high[k] + low[k]);
         }
         sums[n] += widened(scales + 2 * n) * row.scales[chunk] * static_cast<float>(dot) +
                    widened(scales + 2 * (r + n)) * row.sums[chunk];
@@ -63,7 +63,7 @@ namespace {
 #define KERNELS_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,f16c,fma")))
 #define KERNELS_AVX2 __attribute__((target("avx2,f16c,fma")))
 
-KERNELS_VNNI inline __m512i four_codes(const std::int8_t* a) {
+KERNELS_VNNI inline __m512i four_parts(const std::int8_t* a) {
   std::int32_t four;
   std::memcpy(&four, a, sizeof four);
   return _mm512_set1_epi32(four);
@@ -93,9 +93,11 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
     const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(numbers));
     const __m512 minimum = _mm512_cvtph_ps(_mm256_loadu_si256(numbers + 1));
     for (std::int64_t i = 0; i < of_group; ++i, ++chunk) {
-      const std::int8_t* const a = activations.codes + chunk * kColumns;
-      __m512i first[kRows], second[kRows];  // two chains of sums
-      for (int m = 0; m < kRows; ++m) first[m] = second[m] = _mm512_setzero_si512();
+      // Sums of products with the two parts; of few rows in two chains, since each waits for the one before.
+      constexpr int kChains = kRows <= 2 ? 2 : 1;
+      __m512i highs[kRows][kChains], lows[kRows][kChains];
+      for (int m = 0; m < kRows; ++m)
+        for (int chain = 0; chain < kChains; ++chain) highs[m][chain] = lows[m][chain] = _mm512_setzero_si512();
       for (int step = 0; step < 4; ++step) {
         __m512i here = _mm512_loadu_si512(codes + step * Step<kBits>::lines * 64), there;
         for (int line = 0; line < Step<kBits>::lines; ++line)
@@ -107,14 +109,24 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
           there = _mm512_loadu_si512(codes + step * 128 + 64);
         }
         for (int m = 0; m < kRows; ++m) {
-          const std::int8_t* const of_row = a + m * K;
-          first[m] = _mm512_dpbusd_epi32(first[m], here, four_codes(of_row + Step<kBits>::first(step)));
-          second[m] = _mm512_dpbusd_epi32(second[m], there, four_codes(of_row + Step<kBits>::second(step)));
+          const CodedRows row = activations.from(m);
+          const std::int8_t *const high = row.high(chunk), *const lower = row.low(chunk);
+          constexpr auto first = Step<kBits>::first, second = Step<kBits>::second;
+          highs[m][0] = _mm512_dpbusd_epi32(highs[m][0], here, four_parts(high + first(step)));
+          lows[m][0] = _mm512_dpbusd_epi32(lows[m][0], here, four_parts(lower + first(step)));
+          __m512i &high_there = highs[m][kChains - 1], &low_there = lows[m][kChains - 1];
+          high_there = _mm512_dpbusd_epi32(high_there, there, four_parts(high + second(step)));
+          low_there = _mm512_dpbusd_epi32(low_there, there, four_parts(lower + second(step)));
         }
       }
       codes += kTileRows * kColumns * kBits / 8;
       for (int m = 0; m < kRows; ++m) {
-        const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(first[m], second[m]));
+        __m512i high = highs[m][0], lower = lows[m][0];
+        if constexpr (kChains == 2) {
+          high = _mm512_add_epi32(high, highs[m][1]);
+          lower = _mm512_add_epi32(lower, lows[m][1]);
+        }
+        const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 8), lower));
         const __m512 by = _mm512_mul_ps(scale, _mm512_set1_ps(activations.scales[m * chunks + chunk]));
         sums[m] = _mm512_fmadd_ps(dot, by, sums[m]);
         sums[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(activations.sums[m * chunks + chunk]), sums[m]);
@@ -138,15 +150,22 @@ KERNELS_VNNI void vnni_tile(float* products, CodedRows activations, std::int64_t
   }
 }
 
-// The bytes of 4 columns become two pairs of 16-bit numbers, columns 0 and 2, and 1 and 3. Their products and
-// sums of two fit in 32 bits; sums of byte products in 16 bits (vpmaddubsw) would overflow.
-KERNELS_AVX2 inline __m256i add_products(__m256i sums, __m256i codes, const std::int8_t* a) {
+KERNELS_AVX2 inline __m256i four_in_each(const std::int8_t* a) {
   std::int32_t four;
   std::memcpy(&four, a, sizeof four);
-  const __m256i activations = _mm256_set1_epi32(four);
+  return _mm256_set1_epi32(four);
+}
+
+// The bytes of 4 columns become two pairs of 16-bit numbers, columns 0 and 2, and 1 and 3, and so do the
+// activations' parts. Products of those and sums of 32 fit in 32 bits.
+KERNELS_AVX2 inline __m256i add_products(__m256i sums, __m256i codes, const std::int8_t* high_parts,
+                                         const std::int8_t* low_parts) {
+  const __m256i high = four_in_each(high_parts), low = four_in_each(low_parts);
   const __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(codes, 8);
-  const __m256i even_a = _mm256_srai_epi16(_mm256_slli_epi16(activations, 8), 8);
-  const __m256i odd_a = _mm256_srai_epi16(activations, 8);
+  const __m256i even_a =
+      _mm256_add_epi16(_mm256_slli_epi16(high, 8), _mm256_srai_epi16(_mm256_slli_epi16(low, 8), 8));
+  const __m256i odd_a =
+      _mm256_add_epi16(_mm256_slli_epi16(_mm256_srli_epi16(high, 8), 8), _mm256_srai_epi16(low, 8));
   return _mm256_add_epi32(sums,
                           _mm256_add_epi32(_mm256_madd_epi16(even, even_a), _mm256_madd_epi16(odd, odd_a)));
 }
@@ -157,14 +176,15 @@ KERNELS_AVX2 inline __m256 eight(const std::byte* halves) {
 
 template <int kBits>
 KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile) {
-  const std::int64_t K = activations.K, chunks = K / kColumns, of_group = tile.format.group / kColumns;
+  const std::int64_t chunks = activations.K / kColumns, of_group = tile.format.group / kColumns;
   const __m256i low = _mm256_set1_epi8(15);
   for (std::int64_t m = 0; m < rows; ++m)
     for (int half = 0; half < 2; ++half) {  // 8 of the tile's rows
+      const CodedRows row = activations.from(m);
       const std::byte* codes = tile.codes + half * 32;
       __m256 sums = _mm256_setzero_ps();
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-        const std::int8_t* const a = activations.codes + m * K + chunk * kColumns;
+        const std::int8_t *const high = row.high(chunk), *const lower = row.low(chunk);
         const std::byte* const numbers = tile.numbers + chunk / of_group * kTileRows * 4 + half * 16;
         __m256i dot = _mm256_setzero_si256();
         for (int step = 0; step < 4; ++step) {
@@ -176,15 +196,14 @@ KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t
           } else {
             there = _mm256_loadu_si256(at + 2);
           }
-          dot = add_products(add_products(dot, here, a + Step<kBits>::first(step)), there,
-                             a + Step<kBits>::second(step));
+          constexpr auto first = Step<kBits>::first, second = Step<kBits>::second;
+          dot = add_products(dot, here, high + first(step), lower + first(step));
+          dot = add_products(dot, there, high + second(step), lower + second(step));
         }
         codes += kTileRows * kColumns * kBits / 8;
-        const __m256 by =
-            _mm256_mul_ps(eight(numbers), _mm256_set1_ps(activations.scales[m * chunks + chunk]));
+        const __m256 by = _mm256_mul_ps(eight(numbers), _mm256_set1_ps(row.scales[chunk]));
         sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), by, sums);
-        sums = _mm256_fmadd_ps(eight(numbers + 2 * kTileRows),
-                               _mm256_set1_ps(activations.sums[m * chunks + chunk]), sums);
+        sums = _mm256_fmadd_ps(eight(numbers + 2 * kTileRows), _mm256_set1_ps(row.sums[chunk]), sums);
       }
       _mm256_storeu_ps(products + m * kTileRows + half * 8, sums);
     }

@@ -7,17 +7,22 @@
 
 namespace kernels::cpu {
 
-// Activations of some rows, in 8 bits: codes (rows, K). For each 32 columns: scales (rows, K / 32), and sums
-// (rows, K / 32), the scale times the sum of the codes.
+// Activations of some rows, in 16 bits: scale * (256 * high + low), with high and low in 8 bits, signed.
+// parts (rows, K / 32, 2, 32): the high parts of 32 columns, then their low ones. For each 32 columns: scales
+// (rows, K / 32), and sums (rows, K / 32), the scale times the sum of the codes.
 struct CodedRows {
-  const std::int8_t* codes;
+  const std::int8_t* parts;
   const float *scales, *sums;
   std::int64_t K;
 
+  static constexpr std::int32_t kHigh = 256;  // what one in a high part counts
+
   CodedRows from(std::int64_t row) const {
     const std::int64_t chunks = K / QuantisedFormat::kColumns;
-    return {codes + row * K, scales + row * chunks, sums + row * chunks, K};
+    return {parts + row * 2 * K, scales + row * chunks, sums + row * chunks, K};
   }
+  const std::int8_t* high(std::int64_t chunk) const { return parts + chunk * 2 * QuantisedFormat::kColumns; }
+  const std::int8_t* low(std::int64_t chunk) const { return high(chunk) + QuantisedFormat::kColumns; }
 };
 
 // Rows that one call multiplies by the tile at most.

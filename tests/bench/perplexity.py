@@ -8,7 +8,7 @@ Several texts have one perplexity, over all their tokens; at most the first 2,04
 
 With --formats, llama.cpp writes the model's weights in each of its formats first, and both programs read each file:
 both perplexities, and how far they are apart; then that of the same weights widened to F32, and how far each is from it,
-since both round what a layer is given to 8 bits where that is faster, each in its own way. Those files are removed again
+since llama.cpp rounds what a layer is given to 8 bits and this program to 16. Those files are removed again
 (2.2 GB for a model of 135M parameters).
 
 Needs llama-cpp-python and numpy.

@@ -57,14 +57,14 @@ std::vector<float> values_of(Stored stored, MatmulShape s) {
   return values;
 }
 
-// Each 32 to 8 bits by the largest of them, as the header says: what the kernel multiplies.
+// Each 32 to 16 bits by the largest of them, as the header says: what the kernel multiplies.
 std::vector<float> coded(const std::vector<float>& inp) {
   std::vector<float> out(inp.size());
   for (std::size_t first = 0; first < inp.size(); first += 32) {
     float largest = 0;
     for (std::size_t i = first; i < first + 32; ++i) largest = std::max(largest, std::abs(inp[i]));
     for (std::size_t i = first; i < first + 32; ++i)
-      out[i] = std::nearbyint(inp[i] * (127 / largest)) * (largest / 127);
+      out[i] = std::nearbyint(inp[i] * (32639 / largest)) * (largest / 32639);
   }
   return out;
 }
@@ -89,6 +89,31 @@ TEST_CASE("products with quantised weights are as accurate as plain loops over w
         std::vector<float> out = residual;
         kernels::cpu::matmul_quantised(out.data(), inp.data(), weight.weight(), bias.data(), out.data(), s);
         test::check_as_accurate_as_plain(out, plain, exact, test::kForward);
+      }
+  }
+}
+
+TEST_CASE("rounding activations moves a product by no more than half a step of 16 bits of each of them") {
+  const MatmulShape s{3, 48, 256};
+  for (const QuantisedFormat f : formats_of(s.K)) {
+    CAPTURE(f.bits, f.group);
+    const auto inp = normal_tensor(s.M * s.K, 1);
+    auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
+    const auto stored = values_of(weight, s);
+    std::vector<float> out(static_cast<std::size_t>(s.M * s.N));
+    kernels::cpu::matmul_quantised(out.data(), inp.data(), weight.weight(), nullptr, nullptr, s);
+    for (std::int64_t m = 0; m < s.M; ++m)
+      for (std::int64_t n = 0; n < s.N; ++n) {
+        double exact = 0, most = 0;
+        for (std::int64_t k = 0; k < s.K; ++k) {
+          const auto begin = inp.begin() + m * s.K + k / 32 * 32;
+          const auto [low, high] = std::minmax_element(begin, begin + 32);
+          const double half_step = std::max(-*low, *high) / 32639 / 2;
+          exact += double{inp[m * s.K + k]} * stored[n * s.K + k];
+          most += half_step * std::abs(stored[n * s.K + k]);
+        }
+        constexpr double kOfSums = 5e-4;  // fp32 adds products and minima of 8 chunks, each below 2^7
+        CHECK(std::abs(out[m * s.N + n] - exact) <= most + kOfSums);
       }
   }
 }
