@@ -34,7 +34,7 @@ TileProduct tile_product_of(QuantisedFormat format) {
   };
 }
 
-// Codes of 32 activations in two parts. The largest high part is 127, as a code of 32,640 would need 128.
+// Codes of 32 activations in two parts. The largest is 32,639: both of its parts are 127.
 KERNELS_INLINE void code_columns(std::int8_t* high, std::int8_t* low, float& scale, float& sum,
                                  const float* from) {
   float largest = 0, nothing = 0;
@@ -44,7 +44,7 @@ KERNELS_INLINE void code_columns(std::int8_t* high, std::int8_t* low, float& sca
     largest = magnitude > largest ? magnitude : largest;
     nothing += 0.0f * from[k];  // NaN where an activation is NaN or infinite: it has no code
   }
-  constexpr float kMost = 32639;
+  constexpr float kMost = 127 * CodedRows::kHigh + 127;
   scale = largest / kMost + nothing;
   const float by = largest > 0 ? kMost / largest : 0.0f;
   std::int32_t total = 0;
@@ -54,7 +54,7 @@ KERNELS_INLINE void code_columns(std::int8_t* high, std::int8_t* low, float& sca
   for (std::int64_t k = 0; k < kColumns; ++k) {
     const float scaled = from[k] * by;
     const auto code = static_cast<std::int32_t>((scaled == scaled ? scaled : 0.0f) + kRound - kRound);
-    const std::int32_t upper = (code + CodedRows::kHigh / 2) >> 8;
+    const std::int32_t upper = (code + CodedRows::kHigh / 2) >> CodedRows::kLowBits;
     high[k] = static_cast<std::int8_t>(upper);
     low[k] = static_cast<std::int8_t>(code - CodedRows::kHigh * upper);
     total += code;

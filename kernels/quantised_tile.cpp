@@ -63,10 +63,13 @@ namespace {
 #define KERNELS_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,f16c,fma")))
 #define KERNELS_AVX2 __attribute__((target("avx2,f16c,fma")))
 
-KERNELS_VNNI inline __m512i four_parts(const std::int8_t* a) {
+inline std::int32_t four_at(const std::int8_t* a) {
   std::int32_t four;
   std::memcpy(&four, a, sizeof four);
-  return _mm512_set1_epi32(four);
+  return four;
+}
+KERNELS_VNNI inline __m512i four_parts(const std::int8_t* a) {
+  return _mm512_set1_epi32(four_at(a));
 }
 
 // The codes of 32 columns of a tile are kBits lines of 64 bytes: each line has 4 columns, or in 4 bits two
@@ -97,7 +100,8 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
       constexpr int kChains = kRows <= 2 ? 2 : 1;
       __m512i highs[kRows][kChains], lows[kRows][kChains];
       for (int m = 0; m < kRows; ++m)
-        for (int chain = 0; chain < kChains; ++chain) highs[m][chain] = lows[m][chain] = _mm512_setzero_si512();
+        for (int chain = 0; chain < kChains; ++chain)
+          highs[m][chain] = lows[m][chain] = _mm512_setzero_si512();
       for (int step = 0; step < 4; ++step) {
         __m512i here = _mm512_loadu_si512(codes + step * Step<kBits>::lines * 64), there;
         for (int line = 0; line < Step<kBits>::lines; ++line)
@@ -126,7 +130,8 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
           high = _mm512_add_epi32(high, highs[m][1]);
           lower = _mm512_add_epi32(lower, lows[m][1]);
         }
-        const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 8), lower));
+        const __m512 dot =
+            _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, CodedRows::kLowBits), lower));
         const __m512 by = _mm512_mul_ps(scale, _mm512_set1_ps(activations.scales[m * chunks + chunk]));
         sums[m] = _mm512_fmadd_ps(dot, by, sums[m]);
         sums[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(activations.sums[m * chunks + chunk]), sums[m]);
@@ -150,17 +155,11 @@ KERNELS_VNNI void vnni_tile(float* products, CodedRows activations, std::int64_t
   }
 }
 
-KERNELS_AVX2 inline __m256i four_in_each(const std::int8_t* a) {
-  std::int32_t four;
-  std::memcpy(&four, a, sizeof four);
-  return _mm256_set1_epi32(four);
-}
-
 // The bytes of 4 columns become two pairs of 16-bit numbers, columns 0 and 2, and 1 and 3, and so do the
 // activations' parts. Products of those and sums of 32 fit in 32 bits.
 KERNELS_AVX2 inline __m256i add_products(__m256i sums, __m256i codes, const std::int8_t* high_parts,
                                          const std::int8_t* low_parts) {
-  const __m256i high = four_in_each(high_parts), low = four_in_each(low_parts);
+  const __m256i high = _mm256_set1_epi32(four_at(high_parts)), low = _mm256_set1_epi32(four_at(low_parts));
   const __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(codes, 8);
   const __m256i even_a =
       _mm256_add_epi16(_mm256_slli_epi16(high, 8), _mm256_srai_epi16(_mm256_slli_epi16(low, 8), 8));

@@ -15,7 +15,8 @@ struct CodedRows {
   const float *scales, *sums;
   std::int64_t K;
 
-  static constexpr std::int32_t kHigh = 256;  // what one in a high part counts
+  static constexpr int kLowBits = 8;
+  static constexpr std::int32_t kHigh = 1 << kLowBits;  // what one in a high part counts
 
   CodedRows from(std::int64_t row) const {
     const std::int64_t chunks = K / QuantisedFormat::kColumns;
