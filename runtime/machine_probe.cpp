@@ -27,18 +27,18 @@ double arithmetic(const Pace& pace) {
   return pace.arithmetic;
 }
 
-// Divides a part of the pace by how long a step took beside its prediction, for all stretches but those with
-// the least and the greatest quotient.
+double mean_of(const std::vector<double>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
+}
+
+// Divides a part of the pace by how long steps took beside their predictions, for all stretches but those
+// with the least and the greatest quotient.
 std::vector<double> beside_times(const std::vector<Stretch>& stretches, const auto& part) {
   std::vector<double> all;
-  for (const Stretch& stretch : stretches) all.push_back(part(stretch.pace) / stretch.times);
+  for (const Stretch& stretch : stretches) all.push_back(part(stretch.pace) / mean_of(stretch.times));
   std::ranges::sort(all);
   if (all.size() > 2) all = {all.begin() + 1, all.end() - 1};
   return all;
-}
-
-double mean_of(const std::vector<double>& numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
 }
 
 // Half of the 90 % band of a normal distribution, in standard deviations and in distances of its deciles.
@@ -102,13 +102,14 @@ void Stretches::ended(double times_as_predicted) {
 }
 
 void Stretches::looked(const Pace& now) {
-  if (!times_.empty()) all_.push_back({sim::quantile(std::exchange(times_, {}), 0.5), between(*last_, now)});
+  if (!times_.empty()) all_.push_back({std::exchange(times_, {}), between(*last_, now)});
   last_ = now;
 }
 
 Pace pace_of_run(const std::vector<Stretch>& stretches) {
   std::vector<double> times;
-  for (const Stretch& stretch : stretches) times.push_back(stretch.times);
+  for (const Stretch& stretch : stretches)
+    times.insert(times.end(), stretch.times.begin(), stretch.times.end());
   const double middle = sim::quantile(std::move(times), 0.5);
   Pace pace{.arithmetic = middle * mean_of(beside_times(stretches, arithmetic))};
   for (std::size_t i = 0; i < kStreams; ++i)

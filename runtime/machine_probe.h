@@ -22,10 +22,10 @@ std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibrat
 // for what is not predicted.
 std::optional<double> times_as_predicted(const sim::Event& event, const sim::Report& predicted);
 
-// The part of a run between two looks: the machine's pace, and the median over its steps or tokens of the
-// measured over the predicted time.
+// The part of a run between two looks: the machine's pace, and for each of its steps or tokens the measured
+// over the predicted time.
 struct Stretch {
-  double times = 0;
+  std::vector<double> times;
   Pace pace;
 };
 
@@ -39,14 +39,15 @@ class Stretches {
 
  private:
   std::optional<Pace> last_;
-  std::vector<double> times_;  // since the last look
+  std::vector<double> times_;  // of steps or tokens since the last look
   std::vector<Stretch> all_;
 };
 
 // The pace that belongs to a run's median step. Where a machine changes between two speeds within seconds, a
-// run has steps of both, and the median of all looks may be of the other one. So each stretch says how pace
-// and time go together, and the mean over stretches, but for the least and the greatest, is scaled to the
-// median of their times. At least one stretch.
+// run has steps of both, and the median of all looks may be of the other one. So each stretch says how its
+// pace and the mean time of its steps go together: a look's pace is a mean as well, which interruptions
+// lengthen. The mean over stretches, but for the least and the greatest, is scaled to the median time of all
+// steps, by which a run is judged. At least one stretch.
 Pace pace_of_run(const std::vector<Stretch>& stretches);
 // The sim::Slowdown::error of that pace. With eight stretches or more it is the error of their mean, by the
 // normal distribution. Fewer say little. Then it follows from the deciles of the looks around the run, as if

@@ -196,8 +196,21 @@ TimedSample typical(std::vector<TimedSample> times) {
   const auto disturbed = std::partition(times.begin(), times.end(), is_undisturbed);
   if (disturbed == times.begin()) return *std::ranges::min_element(times, {}, time_of);
   const auto middle = times.begin() + (disturbed - times.begin() - 1) / 2;
-  std::ranges::nth_element(times.begin(), middle, disturbed, {}, time_of);
-  return *middle;
+  // Where their number is even, the lesser of the two in the middle.
+  const auto in_the_middle = [&](const auto& value_of) -> const TimedSample& {
+    std::ranges::nth_element(times.begin(), middle, disturbed, {}, value_of);
+    return *middle;
+  };
+  Pace pace;
+  const auto settle_part = [&](const auto& part_of) {
+    const auto value = [&](const TimedSample& timed) { return part_of(timed.pace); };
+    part_of(pace) = value(in_the_middle(value));
+  };
+  settle_part([](auto& p) -> auto& { return p.arithmetic; });
+  for (std::size_t i = 0; i < kStreams; ++i) settle_part([i](auto& p) -> auto& { return p.streams[i]; });
+  TimedSample found = in_the_middle(time_of);
+  found.pace = pace;
+  return found;
 }
 
 double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,

@@ -39,8 +39,9 @@ struct Sampling {
   TimedPieces* pieces = nullptr;
 };
 
-// The typical time of what was timed once or more often: the median of those that others did not disturb,
-// the shortest where they disturbed all.
+// The typical time of what was timed once or more often, and the machine's pace that goes with it: the median
+// of each over those that others did not disturb, since one look at the pace is off by more than the median
+// of several. Where they disturbed all, the shortest and the pace that was seen then.
 TimedSample typical(std::vector<TimedSample> times);
 
 // Appends to calibration.samples, and sets cores_used_by_others to the mean over what was sampled so far.
