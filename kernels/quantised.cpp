@@ -1,8 +1,10 @@
 #include "kernels/quantised.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/types.h"
@@ -109,18 +111,13 @@ struct RowPlace {
         lane(n % kTileRows),
         K(columns) {}
 
-  std::byte* number(std::int64_t group, int which) const {
-    return tile.numbers +
-           ((2 * group + which) * rows + lane) * static_cast<std::int64_t>(sizeof(std::uint16_t));
+  float scale(std::int64_t group) const { return read_number(group, 0); }
+  float minimum(std::int64_t group) const {
+    return tile.format.minima ? read_number(group, 1) : tile.format.minimum_of(scale(group));
   }
-  float read_number(std::int64_t group, int which) const {
-    std::uint16_t bits;
-    std::memcpy(&bits, number(group, which), sizeof bits);
-    return widened(bits);
-  }
-  void write_number(std::int64_t group, int which, float value) const {
-    const std::uint16_t bits = half(value);
-    std::memcpy(number(group, which), &bits, sizeof bits);
+  void write_scale(std::int64_t group, float value) const { write_number(group, 0, value); }
+  void write_minimum(std::int64_t group, float value) const {
+    if (tile.format.minima) write_number(group, 1, value);
   }
   // The byte with column k's code, and how many bits the code is shifted in it.
   std::byte& byte(std::int64_t k, int& shift) const {
@@ -141,13 +138,37 @@ struct RowPlace {
     const int mask = ((1 << tile.format.bits) - 1) << shift;
     at = static_cast<std::byte>((static_cast<int>(at) & ~mask) | (code << shift));
   }
+
+ private:
+  std::byte* number(std::int64_t group, int which) const {
+    return tile.numbers + ((tile.format.numbers_of_group() * group + which) * rows + lane) *
+                              static_cast<std::int64_t>(sizeof(std::uint16_t));
+  }
+  float read_number(std::int64_t group, int which) const {
+    std::uint16_t bits;
+    std::memcpy(&bits, number(group, which), sizeof bits);
+    return widened(bits);
+  }
+  void write_number(std::int64_t group, int which, float value) const {
+    const std::uint16_t bits = half(value);
+    std::memcpy(number(group, which), &bits, sizeof bits);
+  }
 };
 
 void read_row(float* values, const RowPlace& row) {
   for (std::int64_t k = 0; k < row.K; ++k) {
     const std::int64_t g = k / row.tile.format.group;
-    values[k] = row.read_number(g, 0) * static_cast<float>(row.read_code(k)) + row.read_number(g, 1);
+    values[k] = row.scale(g) * static_cast<float>(row.read_code(k)) + row.minimum(g);
   }
+}
+
+// What is added to a group's codes so that they have the format's minimum. None where there is no such
+// number.
+std::optional<int> shift_of(QuantisedFormat format, float scale, float minimum) {
+  if (format.minima || (scale == 0 && minimum == 0)) return 0;
+  const float zero = -minimum / scale;  // the code that stands for 0
+  if (!(zero >= 0 && zero < 256) || zero != std::nearbyint(zero) || zero * scale != -minimum) return {};
+  return QuantisedFormat::middle(format.bits) - static_cast<int>(zero);
 }
 
 }  // namespace
@@ -174,43 +195,48 @@ void use_integer_products(IntegerProducts path) {
   chosen = path;
 }
 
-void pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N, std::int64_t K) {
+bool pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N, std::int64_t K) {
   const QuantisedFormat format = weight.format;
   const std::int64_t groups = K / format.group;
+  std::atomic<bool> fits = true;
   parallel_ranges((N + kTileRows - 1) / kTileRows, kTileRows * K, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin * kTileRows; n < std::min(N, end * kTileRows); ++n) {
       const RowPlace row(weight, n, N, K);
       for (std::int64_t g = 0; g < groups; ++g) {
         const auto at = static_cast<std::size_t>(n * groups + g);
-        row.write_number(g, 0, from.scales[at]);
-        row.write_number(g, 1, from.minima[at]);
+        row.write_scale(g, from.scales[at]);
+        row.write_minimum(g, from.minima[at]);
+        const std::optional<int> shift = shift_of(format, from.scales[at], from.minima[at]);
+        if (!shift) fits = false;
+        for (std::int64_t k = g * format.group; k < (g + 1) * format.group; ++k) {
+          const int code = from.codes[static_cast<std::size_t>(n * K + k)] + shift.value_or(0);
+          if (code < 0 || code >> format.bits) fits = false;
+          row.write_code(k, code & ((1 << format.bits) - 1));
+        }
       }
-      for (std::int64_t k = 0; k < K; ++k) row.write_code(k, from.codes[static_cast<std::size_t>(n * K + k)]);
     }
   });
+  return fits;
 }
 
 void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::int64_t K) {
   const QuantisedFormat format = weight.format;
   const float last = static_cast<float>((1 << format.bits) - 1);
+  const float middle = static_cast<float>(QuantisedFormat::middle(format.bits));
   parallel_ranges((N + kTileRows - 1) / kTileRows, kTileRows * K, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin * kTileRows; n < std::min(N, end * kTileRows); ++n) {
       const RowPlace row(weight, n, N, K);
       for (std::int64_t g = 0; g < K / format.group; ++g) {
         const float* const from = values + n * K + g * format.group;
         const auto [low, high] = std::minmax_element(from, from + format.group);
-        float scale = 0, minimum = *low;
-        if (format.bits == 4) {
-          scale = (*high - *low) / last;
-        } else {
-          scale = std::max(std::fabs(*low), std::fabs(*high)) / 127;
-        }
+        const bool from_minimum = format.bits == 4 && format.minima;
+        row.write_scale(g, from_minimum       ? (*high - *low) / last
+                           : format.bits == 4 ? std::max(-*low / middle, *high / (middle - 1))
+                                              : std::max(std::fabs(*low), std::fabs(*high)) / (middle - 1));
         // Codes are those of the scale and the minimum that are stored.
-        scale = widened(half(scale));
-        if (format.bits == 8) minimum = -128 * scale;
-        minimum = widened(half(minimum));
-        row.write_number(g, 0, scale);
-        row.write_number(g, 1, minimum);
+        const float scale = row.scale(g);
+        row.write_minimum(g, from_minimum ? *low : format.minimum_of(scale));
+        const float minimum = row.minimum(g);
         for (std::int64_t k = 0; k < format.group; ++k) {
           const float code = scale > 0 ? std::nearbyint((from[k] - minimum) / scale) : 0.0f;
           row.write_code(g * format.group + k, static_cast<int>(std::clamp(code, 0.0f, last)));

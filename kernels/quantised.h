@@ -1,6 +1,7 @@
 // Linear layers whose weights are stored in 4 or 8 bits and multiplied in that form: y = x W^T (+ bias)
 // (+ residual). A weight is scale * code + minimum, with an fp16 scale and an fp16 minimum for each group of
-// columns of a row. GGUF's Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 fit this form exactly.
+// columns of a row; or scale * (code - middle), with an fp16 scale alone. GGUF's Q4_1 and Q5_1 fit the first
+// form exactly, Q4_0, Q5_0 and Q8_0 the second.
 //
 // The activations of each 32 columns are rounded to 16 bits, by the largest of them, so that products of
 // codes are integers. Rounded to 8 bits, as ggml's Q8_1, they would move a model's perplexity by up to half a
@@ -16,17 +17,21 @@
 namespace kernels {
 
 // How a weight (N, K) lies in memory: tiles of 16 rows (the last may have fewer), one after the other. In a
-// tile of r rows the numbers are, for each group of columns, r scales and r minima in fp16. Its codes are,
-// for each 32 columns, in 8 bits (8, r, 4), 4 columns of a row side by side; in 4 bits (4, r, 4), columns 4 i
-// .. 4 i + 3 in the low halves and 16 columns further in the high halves.
+// tile of r rows the numbers are, for each group of columns, r scales in fp16 and r minima, where it has
+// them. Its codes are, for each 32 columns, in 8 bits (8, r, 4), 4 columns of a row side by side; in 4 bits
+// (4, r, 4), columns 4 i .. 4 i + 3 in the low halves and 16 columns further in the high halves.
 struct QuantisedFormat {
   int bits;            // 4 or 8
   std::int64_t group;  // columns; a multiple of 32 that divides K
+  bool minima = true;  // false: minimum_of() the scale
 
   static constexpr std::int64_t kTileRows = 16, kColumns = 32;
+  static constexpr int middle(int bits) { return 1 << (bits - 1); }
+  float minimum_of(float scale) const { return -static_cast<float>(middle(bits)) * scale; }
+  std::int64_t numbers_of_group() const { return minima ? 2 : 1; }
   std::int64_t code_bytes(std::int64_t rows, std::int64_t K) const { return rows * K * bits / 8; }
   std::int64_t number_bytes(std::int64_t rows, std::int64_t K) const {
-    return rows * (K / group) * 2 * static_cast<std::int64_t>(sizeof(std::uint16_t));
+    return rows * (K / group) * numbers_of_group() * static_cast<std::int64_t>(sizeof(std::uint16_t));
   }
 };
 
@@ -49,11 +54,14 @@ struct GroupedCodes {
 
 namespace cpu {
 
-// weight (N, K) from codes.
-void pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N, std::int64_t K);
+// weight (N, K) from codes. False where the format has no minima and some group's minimum is no whole number
+// of scales, or codes around that number do not fit in its bits; the weight then is unspecified.
+[[nodiscard]] bool pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N,
+                                  std::int64_t K);
 
-// weight from values (N, K), rounded to the nearest code. In 4 bits each group's minimum gets the first code
-// and its maximum the last; in 8 bits zero gets the middle code and the largest magnitude the last.
+// weight from values (N, K), rounded to the nearest code. In 4 bits with minima each group's minimum gets the
+// first code and its maximum the last. Otherwise zero gets the middle code. In 8 bits the largest magnitude
+// is 127 codes from it. In 4 bits the scale is the least with which both ends of the group have a code.
 void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::int64_t K);
 
 // out (M, N) = inp (M, K) * weight (N, K)^T + bias (N) + residual (M, N). bias and residual may be null;

@@ -38,7 +38,9 @@ void plain_tile(float* products, CodedRows activations, std::int64_t rows, Quant
     for (std::int64_t chunk = 0; chunk < K / kColumns; ++chunk) {
       const std::int8_t *const high = row.high(chunk), *const low = row.low(chunk);
       const std::uint8_t* const w = codes + chunk * chunk_bytes;
-      const std::byte* const scales = tile.numbers + chunk * kColumns / tile.format.group * r * 4;
+      const std::byte* const scales =
+          tile.numbers +
+          tile.format.number_bytes(r, chunk * kColumns / tile.format.group * tile.format.group);
       for (std::int64_t n = 0; n < r; ++n) {
         std::int32_t dot = 0;
         for (std::int64_t k = 0; k < kColumns; ++k) {
@@ -48,8 +50,10 @@ void plain_tile(float* products, CodedRows activations, std::int64_t rows, Quant
                                                  : w[((quad - 4) * r + n) * 4 + within] >> 4;
           dot += code * (CodedRows::kHigh * high[k] + low[k]);
         }
-        sums[n] += widened(scales + 2 * n) * row.scales[chunk] * static_cast<float>(dot) +
-                   widened(scales + 2 * (r + n)) * row.sums[chunk];
+        const float scale = widened(scales + 2 * n);
+        const float minimum =
+            tile.format.minima ? widened(scales + 2 * (r + n)) : tile.format.minimum_of(scale);
+        sums[n] += scale * row.scales[chunk] * static_cast<float>(dot) + minimum * row.sums[chunk];
       }
     }
     for (std::int64_t n = 0; n < r; ++n) products[m * kTileRows + n] = sums[n];
@@ -83,7 +87,7 @@ struct Step {
   static constexpr int second(int step) { return kBits == 4 ? 4 * step + 16 : 8 * step + 4; }
 };
 
-template <int kBits, int kRows>
+template <int kBits, bool kMinima, int kRows>
 KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWeight tile) {
   const std::int64_t K = activations.K, chunks = K / kColumns, of_group = tile.format.group / kColumns;
   const std::byte* codes = tile.codes;
@@ -92,9 +96,10 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
   for (int m = 0; m < kRows; ++m) sums[m] = _mm512_setzero_ps();
   std::int64_t chunk = 0;
   for (std::int64_t g = 0; g < K / tile.format.group; ++g) {
-    const auto* const numbers = reinterpret_cast<const __m256i*>(tile.numbers + g * kTileRows * 4);
+    const auto* const numbers = reinterpret_cast<const __m256i*>(tile.numbers) + g * (kMinima ? 2 : 1);
     const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(numbers));
-    const __m512 minimum = _mm512_cvtph_ps(_mm256_loadu_si256(numbers + 1));
+    const __m512 minimum = kMinima ? _mm512_cvtph_ps(_mm256_loadu_si256(numbers + 1))
+                                   : _mm512_mul_ps(scale, _mm512_set1_ps(-QuantisedFormat::middle(kBits)));
     for (std::int64_t i = 0; i < of_group; ++i, ++chunk) {
       // Sums of products with the two parts; of few rows in two chains, since each waits for the one before.
       constexpr int kChains = kRows <= 2 ? 2 : 1;
@@ -141,17 +146,17 @@ KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWei
   for (int m = 0; m < kRows; ++m) _mm512_storeu_ps(products + m * kTileRows, sums[m]);
 }
 
-template <int kBits>
+template <int kBits, bool kMinima>
 KERNELS_VNNI void vnni_tile(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile) {
   switch (rows) {
     case 1:
-      return vnni_rows<kBits, 1>(products, activations, tile);
+      return vnni_rows<kBits, kMinima, 1>(products, activations, tile);
     case 2:
-      return vnni_rows<kBits, 2>(products, activations, tile);
+      return vnni_rows<kBits, kMinima, 2>(products, activations, tile);
     case 3:
-      return vnni_rows<kBits, 3>(products, activations, tile);
+      return vnni_rows<kBits, kMinima, 3>(products, activations, tile);
     default:
-      return vnni_rows<kBits, 4>(products, activations, tile);
+      return vnni_rows<kBits, kMinima, 4>(products, activations, tile);
   }
 }
 
@@ -173,7 +178,7 @@ KERNELS_AVX2 inline __m256 eight(const std::byte* halves) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves)));
 }
 
-template <int kBits>
+template <int kBits, bool kMinima>
 KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile) {
   const std::int64_t chunks = activations.K / kColumns, of_group = tile.format.group / kColumns;
   const __m256i low = _mm256_set1_epi8(15);
@@ -184,7 +189,8 @@ KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t
       __m256 sums = _mm256_setzero_ps();
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
         const std::int8_t *const high = row.high(chunk), *const lower = row.low(chunk);
-        const std::byte* const numbers = tile.numbers + chunk / of_group * kTileRows * 4 + half * 16;
+        const std::byte* const numbers =
+            tile.numbers + chunk / of_group * kTileRows * (kMinima ? 4 : 2) + half * 16;
         __m256i dot = _mm256_setzero_si256();
         for (int step = 0; step < 4; ++step) {
           const auto* const at = reinterpret_cast<const __m256i*>(codes + step * Step<kBits>::lines * 64);
@@ -200,9 +206,13 @@ KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t
           dot = add_products(dot, there, high + second(step), lower + second(step));
         }
         codes += kTileRows * kColumns * kBits / 8;
-        const __m256 by = _mm256_mul_ps(eight(numbers), _mm256_set1_ps(row.scales[chunk]));
+        const __m256 scale = eight(numbers);
+        const __m256 minimum = kMinima
+                                   ? eight(numbers + 2 * kTileRows)
+                                   : _mm256_mul_ps(scale, _mm256_set1_ps(-QuantisedFormat::middle(kBits)));
+        const __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(row.scales[chunk]));
         sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), by, sums);
-        sums = _mm256_fmadd_ps(eight(numbers + 2 * kTileRows), _mm256_set1_ps(row.sums[chunk]), sums);
+        sums = _mm256_fmadd_ps(minimum, _mm256_set1_ps(row.sums[chunk]), sums);
       }
       _mm256_storeu_ps(products + m * kTileRows + half * 8, sums);
     }
@@ -211,10 +221,12 @@ KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t
 }  // namespace
 
 TileProduct avx2_tile(QuantisedFormat format) {
-  return format.bits == 4 ? avx2_rows<4> : avx2_rows<8>;
+  if (format.bits == 4) return format.minima ? avx2_rows<4, true> : avx2_rows<4, false>;
+  return format.minima ? avx2_rows<8, true> : avx2_rows<8, false>;
 }
 TileProduct avx512_vnni_tile(QuantisedFormat format) {
-  return format.bits == 4 ? vnni_tile<4> : vnni_tile<8>;
+  if (format.bits == 4) return format.minima ? vnni_tile<4, true> : vnni_tile<4, false>;
+  return format.minima ? vnni_tile<8, true> : vnni_tile<8, false>;
 }
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -69,12 +69,14 @@ struct RunSettings {
 // `multiple_of` (0: no other number).
 struct WeightGroups {
   std::int64_t exactly = 0, multiple_of = 0;
+  bool without_zeros = false;  // whether a workload may say so
 };
 
 // A weight in fewer than 16 bits.
 struct StoredWeight {
   sim::DType dtype{};
   std::int64_t rows = 0, columns = 0, group = 0;
+  bool zeros = true;
 };
 
 // What one section of decoding hands to the next: addresses on the device, each of int32 (batch).
@@ -126,8 +128,9 @@ class Device {
     (void)stored;
     return {};
   }
-  // A weight (rows, columns) as this device's kernels read it, and four bytes for each group of its columns:
-  // its scale, in the device's own format. Requires weight_dtypes() and weight_groups().
+  // A weight (rows, columns) as this device's kernels read it, and four bytes for each group of its columns,
+  // or two without zeros: its scale, in the device's own format. Requires weight_dtypes() and
+  // weight_groups().
   virtual void store_weight(std::span<std::byte> codes, std::span<std::byte> scales,
                             std::span<const float> values, const StoredWeight& weight) const {
     (void)codes, (void)scales, (void)values, (void)weight;

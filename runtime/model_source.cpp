@@ -184,7 +184,10 @@ StoredTypes stored_types(const Gguf& file) {
   stored.embedding = type_of(most_bits(file, [](const GgufTensor& tensor) {
     return tensor.name == "token_embd.weight" || tensor.name == "output.weight";
   }));
-  if (stored.weights || stored.embedding) stored.group = kCodedGroup;
+  if (!stored.weights && !stored.embedding) return stored;
+  stored.group = kCodedGroup;
+  stored.zeros = !std::ranges::all_of(file.tensors(),
+                                      [](const GgufTensor& tensor) { return is_around_zero(tensor.type); });
   return stored;
 }
 

@@ -29,6 +29,7 @@ struct CodedWeight {
 struct StoredTypes {
   std::optional<sim::DType> weights, embedding;
   std::int64_t group = 0;
+  bool zeros = true;  // false: each minimum follows from its scale
 };
 
 struct ModelSource {

@@ -94,6 +94,8 @@ void require_stored_type(const char* field, std::optional<sim::DType> stored, co
                    (groups.multiple_of > 0 ? " or a multiple of " + std::to_string(groups.multiple_of) : "") +
                    ", not " + std::to_string(w.weights_group) +
                    (groups.exactly == 0 ? " (0: a scale for each row)" : ""));
+  if (!w.weights_zeros && !groups.without_zeros)
+    throw NoDevice(device.name() + " keeps a group's scale in 32 bits; workload.weights_zeros must be true");
 }
 
 // The buffer beside a weight in fewer than 16 bits that holds its scales, (rows, groups).
@@ -108,7 +110,8 @@ StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
   const sim::Buffer& weight = plan.buffers[static_cast<std::size_t>(id)];
   const sim::Buffer& scales = plan.buffers[static_cast<std::size_t>(scales_of(plan, id))];
   const std::int64_t columns = weight.shape.back().factor, groups = scales.shape.back().factor;
-  return {weight.dtype, weight.elements({}) / columns, columns, (columns + groups - 1) / groups};
+  return {weight.dtype, weight.elements({}) / columns, columns, (columns + groups - 1) / groups,
+          plan.scenario.workload.weights_zeros};
 }
 
 // Each scale is of a whole group of a row's columns.

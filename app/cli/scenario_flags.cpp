@@ -329,12 +329,13 @@ sim::Scenario with_fields(sim::Scenario s, const ScenarioFlags& flags) {
 void store_as_file(const runtime::StoredTypes& stored, const ScenarioFlags& flags, sim::Scenario& scenario) {
   if (flags.scenario || flags.workload || flags.typed("workload.dtype") ||
       flags.typed("workload.weights_dtype") || flags.typed("workload.embedding_dtype") ||
-      flags.typed("workload.weights_group") ||
+      flags.typed("workload.weights_group") || flags.typed("workload.weights_zeros") ||
       std::ranges::any_of(flags.overrides, [](const auto& o) { return o.path.starts_with("workload"); }))
     return;
   scenario.workload.weights_dtype = stored.weights;
   scenario.workload.embedding_dtype = stored.embedding;
   scenario.workload.weights_group = stored.group;
+  scenario.workload.weights_zeros = stored.zeros;
 }
 
 ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::EventSink& sink,

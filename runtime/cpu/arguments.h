@@ -34,7 +34,8 @@ class Arguments : public OperationView {
   // The weight stored in fewer than 16 bits, with rows of `columns` columns.
   kernels::QuantisedWeight quantised(std::int64_t columns) const {
     const kernels::QuantisedFormat format{static_cast<int>(sim::bits(dtype(sim::Role::weight))),
-                                          columns / bound().operation->dims.scale_groups};
+                                          columns / bound().operation->dims.scale_groups,
+                                          dtype(sim::Role::weight_scales) == sim::DType::fp32};
     return {as<std::byte>(sim::Role::weight), as<std::byte>(sim::Role::weight_scales), format};
   }
   kernels::cuda::bf16* b16(sim::Role role) const { return as<kernels::cuda::bf16>(role); }

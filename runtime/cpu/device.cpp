@@ -41,7 +41,7 @@ class CpuDevice final : public Device {
     return kTypes;
   }
   WeightGroups weight_groups(sim::DType) const override {
-    return {.exactly = 0, .multiple_of = kernels::QuantisedFormat::kColumns};
+    return {.exactly = 0, .multiple_of = kernels::QuantisedFormat::kColumns, .without_zeros = true};
   }
   void store_weight(std::span<std::byte> codes, std::span<std::byte> scales, std::span<const float> values,
                     const StoredWeight& weight) const override {
@@ -49,8 +49,7 @@ class CpuDevice final : public Device {
   }
   bool store_codes(std::span<std::byte> codes, std::span<std::byte> scales, const kernels::GroupedCodes& from,
                    const StoredWeight& weight) const override {
-    cpu::pack_quantised(place_of(codes, scales, weight), from, weight.rows, weight.columns);
-    return true;
+    return cpu::pack_quantised(place_of(codes, scales, weight), from, weight.rows, weight.columns);
   }
 
   bool shares_host_memory() const override { return true; }
@@ -132,7 +131,8 @@ class CpuDevice final : public Device {
 
   static kernels::QuantisedWeight place_of(std::span<std::byte> codes, std::span<std::byte> scales,
                                            const StoredWeight& weight) {
-    return {codes.data(), scales.data(), {static_cast<int>(sim::bits(weight.dtype)), weight.group}};
+    return {
+        codes.data(), scales.data(), {static_cast<int>(sim::bits(weight.dtype)), weight.group, weight.zeros}};
   }
 
   // mmap refuses a length of 0.

@@ -14,6 +14,7 @@ using A = Arguments;
 using S = RunSettings;
 
 constexpr ElementTypes kCodes = types(sim::DType::int8, sim::DType::int4);
+constexpr ElementTypes kScales = types(sim::DType::fp32, sim::DType::fp16);  // with a minimum; alone
 
 constexpr CpuKernelRow kRows[] = {
     {K::matmul,
@@ -27,7 +28,7 @@ constexpr CpuKernelRow kRows[] = {
                              a.f32(R::residual), a.matmul());
      },
      sim::DType::fp32,
-     {{{R::weight, kCodes}}}},
+     {{{R::weight, kCodes}, {R::weight_scales, kScales}}}},
     {K::matmul_backward_input,
      [](const A& a, const S&) {
        cpu::matmul_backward_input(a.f32(R::dinp), a.f32(R::dout), a.f32(R::weight), a.updates(R::dinp),

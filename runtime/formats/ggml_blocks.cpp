@@ -303,6 +303,7 @@ struct Format {
   void (*widen)(const GgmlTypeInfo&, const Byte*, std::span<float>);
   int code_bits = 0;
   void (*read_codes)(const Byte*, Codes) = nullptr;  // one block
+  bool own_minima = false;
 };
 
 // clang-format off
@@ -311,14 +312,14 @@ constexpr std::array kFormats = {
     Format{{GgmlType::f16, "F16", 1, 2}, widen<element_f16>},
     Format{{GgmlType::bf16, "BF16", 1, 2}, widen<element_bf16>},
     Format{{GgmlType::q4_0, "Q4_0", 32, 18}, widen<block_q4_0>, 4, codes_q4_0},
-    Format{{GgmlType::q4_1, "Q4_1", 32, 20}, widen<block_q4_1>, 4, codes_q4_1},
+    Format{{GgmlType::q4_1, "Q4_1", 32, 20}, widen<block_q4_1>, 4, codes_q4_1, true},
     Format{{GgmlType::q5_0, "Q5_0", 32, 22}, widen<block_q5_0>, 5, codes_q5_0},
-    Format{{GgmlType::q5_1, "Q5_1", 32, 24}, widen<block_q5_1>, 5, codes_q5_1},
+    Format{{GgmlType::q5_1, "Q5_1", 32, 24}, widen<block_q5_1>, 5, codes_q5_1, true},
     Format{{GgmlType::q8_0, "Q8_0", 32, 34}, widen<block_q8_0>, 8, codes_q8_0},
     Format{{GgmlType::q2_k, "Q2_K", 256, 84}, widen<block_q2_k>},
     Format{{GgmlType::q3_k, "Q3_K", 256, 110}, widen<block_q3_k>},
-    Format{{GgmlType::q4_k, "Q4_K", 256, 144}, widen<block_q4_k>, 4, codes_q4_k},
-    Format{{GgmlType::q5_k, "Q5_K", 256, 176}, widen<block_q5_k>, 5, codes_q5_k},
+    Format{{GgmlType::q4_k, "Q4_K", 256, 144}, widen<block_q4_k>, 4, codes_q4_k, true},
+    Format{{GgmlType::q5_k, "Q5_K", 256, 176}, widen<block_q5_k>, 5, codes_q5_k, true},
     Format{{GgmlType::q6_k, "Q6_K", 256, 210}, widen<block_q6_k>},
     Format{{GgmlType::iq4_nl, "IQ4_NL", 32, 18}, widen<block_chosen<chosen_iq4_nl, 1>>, 8, codes_chosen<chosen_iq4_nl, 1>},
     Format{{GgmlType::iq4_xs, "IQ4_XS", 256, 136}, widen<block_chosen<chosen_iq4_xs, 8>>, 8, codes_chosen<chosen_iq4_xs, 8>},
@@ -327,8 +328,7 @@ constexpr std::array kFormats = {
 // clang-format on
 
 const Format* find_format(GgmlType type) {
-  const auto found =
-      std::ranges::find(kFormats, type, [](const Format& format) { return format.info.type; });
+  const auto found = std::ranges::find(kFormats, type, [](const Format& format) { return format.info.type; });
   return found == kFormats.end() ? nullptr : &*found;
 }
 
@@ -356,6 +356,10 @@ std::string ggml_type_names() {
 
 int code_bits(GgmlType type) {
   return format_of(type).code_bits;
+}
+
+bool is_around_zero(GgmlType type) {
+  return !format_of(type).own_minima;
 }
 
 void read_codes(GgmlType type, std::span<const std::byte> blocks, std::span<std::uint8_t> codes,

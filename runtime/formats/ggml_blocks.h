@@ -49,6 +49,10 @@ std::string ggml_type_names();  // "F32, F16, Q4_0, ...": what is accepted, for 
 // and minimum per 32 elements. 0 for other types: floats, and types with a scale per 16 elements.
 int code_bits(GgmlType type);
 
+// Whether its minima follow from the scales: one code stands for 0 in all blocks. Also true of types without
+// such codes, whose values can be rounded to them.
+bool is_around_zero(GgmlType type);
+
 // Reads codes (elements), scales and minima (elements / 32 each) from blocks. Requires code_bits(type) > 0.
 // Throws std::invalid_argument where sizes disagree.
 void read_codes(GgmlType type, std::span<const std::byte> blocks, std::span<std::uint8_t> codes,

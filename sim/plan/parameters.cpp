@@ -197,9 +197,10 @@ class ParameterWriter {
 
   // Weights that are read in fewer than 16 bits have a scale for each row or each group of its columns. Our
   // own kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a
-  // scale and a minimum in fp16 (kernels/quantised.h). Other software has 16 bits, with a zero beside them
-  // where integers come in groups (AWQ and GPTQ checkpoints; gpt-fast, quantize.py). Experts in the format
-  // that their model was published in have the scales of that format.
+  // scale and a minimum in fp16 (kernels/quantised.h); where the workload has no zeros, a scale in fp16.
+  // Other software has 16 bits, with a zero beside them where integers come in groups (AWQ and GPTQ
+  // checkpoints; gpt-fast, quantize.py) and the workload has zeros. Experts in the format that their model
+  // was published in have the scales of that format.
   void add_scales_of_groups(BufferId weight, bool of_experts) {
     const Buffer of = builder_.buffer(weight);
     if (bits(of.dtype) >= 16 || of.shape.size() < 2) return;
@@ -211,9 +212,12 @@ class ParameterWriter {
     const std::int64_t columns = shape.back().factor;
     shape[shape.size() - 1] = group > 0 ? (columns + group - 1) / group : 1;
     if (own_format) return add_beside(weight, "scales.", DType::int8, shape);  // MXFP4: an exponent
-    if (s.implementation.runs_here) return add_beside(weight, "scales.", DType::fp32, shape);
+    const bool zeros = s.workload.weights_zeros;
+    if (s.implementation.runs_here)
+      return add_beside(weight, "scales.", zeros ? DType::fp32 : DType::fp16, shape);
     add_beside(weight, "scales.", builder_.types().stored, shape);
-    if (group > 0 && of.dtype != DType::fp8) add_beside(weight, "zeros.", builder_.types().stored, shape);
+    if (zeros && group > 0 && of.dtype != DType::fp8)
+      add_beside(weight, "zeros.", builder_.types().stored, shape);
   }
   void add_beside(BufferId weight, const char* prefix, DType dtype, const Shape& shape) {
     const Buffer of = builder_.buffer(weight);

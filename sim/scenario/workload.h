@@ -63,7 +63,8 @@ struct Workload {
   // Tokens of a block of the KV cache. A sequence's blocks lie anywhere and a table records where (paged
   // attention, Kwon et al. 2023, arXiv 2309.06180). 0: a sequence's whole length lies in one piece.
   std::int64_t kv_block = 0;
-  std::int64_t weights_group = 0;  // weights that share a scale and a zero of 16 bits each; 0: a whole row
+  std::int64_t weights_group = 0;  // weights that share a scale of 16 bits; 0: a whole row
+  bool weights_zeros = true;       // beside it, in 16 bits, the code of zero or the least weight
 
   // Mixture of experts. Expected tokens of the busiest device over the mean: 1 is balanced routing, the aim
   // of the losses and biases of training. Memory is sized for so many, unless the implementation has room for
@@ -120,6 +121,8 @@ inline constexpr auto kFields<Workload> = [] {
           "tokens of a block of the KV cache; 0: contiguous").between(0, kLongestSequence).in(FieldUnit::tokens).when(keeps_cache),
     field("weights_group", &W::weights_group, "weights-group", "weights group",
           "weights that share a scale; 0: a whole row").between(0, kLargestWidth).when(generates).seldom_set(),
+    field("weights_zeros", &W::weights_zeros, "weights-zeros", "zeros of groups",
+          "a zero beside each group's scale; without it codes lie around zero").when(generates).seldom_set(),
     field("expert_imbalance", &W::expert_imbalance, "expert-imbalance", "imbalance",
           "tokens of the busiest device over the mean; 1: balanced").between(1, kMostExperts).when(has_experts).seldom_set(),
     field("expert_capacity_factor", &W::expert_capacity_factor, "expert-capacity-factor", "capacity",

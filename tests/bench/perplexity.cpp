@@ -103,13 +103,22 @@ int measure(int argc, char** argv) {
     DType dtype = DType::fp32;
     std::optional<DType> weights, embedding, cache;
     std::int64_t group = 0;
+    bool zeros = true;
   };
   const Way ways[] = {
       {"fp32", DType::fp32, {}, {}, {}, 0},
-      {kStored, DType::fp32, source.stored.weights, source.stored.embedding, {}, source.stored.group},
+      {kStored,
+       DType::fp32,
+       source.stored.weights,
+       source.stored.embedding,
+       {},
+       source.stored.group,
+       source.stored.zeros},
       {"int8, groups of 32", DType::fp32, DType::int8, DType::int8, {}, 32},
+      {"int8, no minima", DType::fp32, DType::int8, DType::int8, {}, 32, false},
       {"int8, rows", DType::fp32, DType::int8, DType::int8, {}, 0},
       {"int4, groups of 32", DType::fp32, DType::int4, DType::int4, {}, 32},
+      {"int4, no minima", DType::fp32, DType::int4, DType::int4, {}, 32, false},
       {"bf16", DType::bf16, {}, {}, {}, 0},
       {"fp32, cache in bf16", DType::fp32, {}, {}, DType::bf16, 0},
       {"fp32, cache in fp8", DType::fp32, {}, {}, DType::fp8, 0},
@@ -124,6 +133,7 @@ int measure(int argc, char** argv) {
     workload.embedding_dtype = way.embedding;
     workload.kv_dtype = way.cache;
     workload.weights_group = way.group;
+    workload.weights_zeros = way.zeros;
     const double p = perplexity(source, workload, texts);
     if (exact == 0) exact = p;
     std::printf("%-24s %9.4f  %+7.3f %%\n", way.name, p, 100 * (p / exact - 1));

@@ -789,6 +789,11 @@ TEST_CASE("weights in a type or group that no kernel reads are refused with what
   CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
                     "weights in int8 run with workload.weights_group 0, not 64 (0: a scale for each row)");
   scenario.workload.weights_group = 0;
+  scenario.workload.weights_zeros = false;
+  CHECK_THROWS_WITH(
+      runtime::Run(scenario, open_gpu()),
+      Catch::Matchers::Contains("a group's scale in 32 bits; workload.weights_zeros must be true"));
+  scenario.workload.weights_zeros = true;
   scenario.workload.dtype = sim::DType::fp32;
   CHECK_THROWS_WITH(
       runtime::Run(scenario, open_gpu()),

@@ -19,7 +19,8 @@ const std::vector<MatmulShape> kShapes = {{1, 1, 32},   {1, 16, 64},  {2, 17, 12
 std::vector<QuantisedFormat> formats_of(std::int64_t K) {
   std::vector<QuantisedFormat> all;
   for (const int bits : {4, 8})
-    for (const std::int64_t group : {std::int64_t{32}, K}) all.push_back({bits, group});
+    for (const std::int64_t group : {std::int64_t{32}, K})
+      for (const bool minima : {true, false}) all.push_back({bits, group, minima});
   return all;
 }
 
@@ -78,7 +79,7 @@ TEST_CASE("products with quantised weights are as accurate as plain loops over w
     kernels::cpu::use_integer_products(path);
     for (const MatmulShape s : kShapes)
       for (const QuantisedFormat f : formats_of(s.K)) {
-        CAPTURE(name(path), s.M, s.N, s.K, f.bits, f.group);
+        CAPTURE(name(path), s.M, s.N, s.K, f.bits, f.group, f.minima);
         const auto inp = normal_tensor(s.M * s.K, 1), bias = normal_tensor(s.N, 3);
         auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
         const auto residual = normal_tensor(s.M * s.N, 4);
@@ -96,7 +97,7 @@ TEST_CASE("products with quantised weights are as accurate as plain loops over w
 TEST_CASE("rounding activations moves a product by no more than half a step of 16 bits of each of them") {
   const MatmulShape s{3, 48, 256};
   for (const QuantisedFormat f : formats_of(s.K)) {
-    CAPTURE(f.bits, f.group);
+    CAPTURE(f.bits, f.group, f.minima);
     const auto inp = normal_tensor(s.M * s.K, 1);
     auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
     const auto stored = values_of(weight, s);
@@ -139,12 +140,14 @@ TEST_CASE(
   const MatmulShape s{1, 19, 128};
   const auto weight = normal_tensor(s.N * s.K, 5);
   for (const QuantisedFormat f : formats_of(s.K)) {
-    CAPTURE(f.bits, f.group);
+    CAPTURE(f.bits, f.group, f.minima);
     const auto values = values_of(quantised(weight, f, s), s);
     for (std::int64_t first = 0; first < s.N * s.K; first += f.group) {
       const auto begin = weight.begin() + first;
       const auto [low, high] = std::minmax_element(begin, begin + f.group);
-      const float step = f.bits == 4 ? (*high - *low) / 15 : std::max(-*low, *high) / 127;
+      const float step = f.bits == 8 ? std::max(-*low, *high) / 127
+                         : f.minima  ? (*high - *low) / 15
+                                     : std::max(-*low / 8, *high / 7);
       for (std::int64_t i = first; i < first + f.group; ++i)
         // fp16 keeps 11 bits of the scale, which is multiplied by at most 127, and of the minimum.
         CHECK(std::abs(values[i] - weight[i]) <=
@@ -169,7 +172,7 @@ TEST_CASE(
     for (std::size_t i = 0; i < codes.size(); ++i)
       expected.push_back(scales[i / 32] * static_cast<float>(codes[i]) + minima[i / 32]);
     Stored stored(f, {1, N, K});
-    kernels::cpu::pack_quantised(stored.weight(), {codes, scales, minima}, N, K);
+    REQUIRE(kernels::cpu::pack_quantised(stored.weight(), {codes, scales, minima}, N, K));
     CHECK(values_of(stored, {1, N, K}) == expected);
 
     const std::vector<std::int32_t> tokens{20, 0, 15, 16};
@@ -179,6 +182,41 @@ TEST_CASE(
       for (std::int64_t k = 0; k < K; ++k)
         CHECK(rows[r * static_cast<std::size_t>(K) + static_cast<std::size_t>(k)] ==
               expected[static_cast<std::size_t>(tokens[r] * K + k)]);
+  }
+}
+
+TEST_CASE("codes around a zero of their own are packed without minima where a whole code stands for 0") {
+  const std::int64_t N = 21, K = 96;
+  for (const int bits : {4, 8}) {
+    const QuantisedFormat f{bits, 32, false};
+    const int last = (1 << bits) - 1, middle = 1 << (bits - 1);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(N * K));
+    std::vector<float> scales, minima;
+    for (std::int64_t g = 0; g < N * K / 32; ++g) {
+      // Codes from 0 to twice the zero, but for the last code that the format has.
+      const int zero = g % 5 == 0 ? middle : 1 + static_cast<int>(g % (middle - 1));
+      const auto random = test::random_ids(32, std::min(last, 2 * zero), static_cast<unsigned>(g));
+      std::copy(random.begin(), random.end(), codes.begin() + 32 * g);
+      scales.push_back((g % 2 == 0 ? 0x1p-8f : -0x1p-8f) * static_cast<float>(g % 31));
+      minima.push_back(-static_cast<float>(zero) * scales.back());
+    }
+    Stored stored(f, {1, N, K});
+    REQUIRE(kernels::cpu::pack_quantised(stored.weight(), {codes, scales, minima}, N, K));
+    const auto values = values_of(stored, {1, N, K});
+    for (std::size_t i = 0; i < codes.size(); ++i)
+      CHECK(values[i] == scales[i / 32] * static_cast<float>(codes[i]) + minima[i / 32]);
+
+    const auto refused = [&](float minimum, std::uint8_t code) {
+      auto others = minima;
+      auto with = codes;
+      others[4] = minimum, with[4 * 32] = code;
+      return !kernels::cpu::pack_quantised(stored.weight(), {with, scales, others}, N, K);
+    };
+    CHECK_FALSE(refused(-3 * scales[4], 0));
+    CHECK(refused(-3.5f * scales[4], 0));
+    CHECK(refused(3 * scales[4], 0));
+    CHECK(refused(NAN, 0));
+    CHECK(refused(-3 * scales[4], static_cast<std::uint8_t>(last)));  // last - 3 above a middle of half of it
   }
 }
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 
 #include "runtime/error.h"
@@ -108,6 +109,13 @@ TEST_CASE(
     std::vector<std::uint8_t> codes(elements);
     runtime::dequantize(tensor.type, tensor.bytes, values);
     runtime::read_codes(tensor.type, tensor.bytes, codes, scales, minima);
+    std::optional<float> zero;  // the code that stands for 0 in every block
+    for (std::size_t b = 0; b < scales.size(); ++b) {
+      if (scales[b] == 0 || !runtime::is_around_zero(tensor.type)) continue;
+      if (!zero) zero = -minima[b] / scales[b];
+      REQUIRE(minima[b] == -*zero * scales[b]);
+      REQUIRE(*zero == std::nearbyint(*zero));
+    }
     for (std::size_t e = 0; e < elements; ++e) {
       REQUIRE(codes[e] < 1 << bits);
       REQUIRE(scales[e / 32] * static_cast<float>(codes[e]) + minima[e / 32] == values[e]);
@@ -330,7 +338,8 @@ TEST_CASE("a GGUF file that lies is refused with the file and the field") {
   REQUIRE(refused(gguf_header(0, 0, 2)).empty());
 
   CHECK(contains(refused("GGML" + gguf_header(0, 0).substr(4)), "bytes 1 to 4 must be GGUF"));
-  CHECK(contains(refused(gguf_header(0, 0, 1)), "bytes 5 to 8 give GGUF version 1; little-endian versions 2 and 3"));
+  CHECK(contains(refused(gguf_header(0, 0, 1)),
+                 "bytes 5 to 8 give GGUF version 1; little-endian versions 2 and 3"));
   CHECK(
       contains(refused(gguf_header(0, 0, 0x03000000)), "little-endian versions 2 and 3"));  // a big-endian 3
   CHECK(contains(refused(gguf_header(~std::uint64_t{0}, 0)), "tensors, more than the file's"));

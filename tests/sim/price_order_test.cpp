@@ -150,13 +150,15 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("groups of 4-bit weights have their scales and zeros in buffers: 32 bits a group") {
+TEST_CASE(
+    "groups of 4-bit weights have their scales and zeros in buffers: 32 bits a group, without zeros 16") {
   for (const std::string implementation : {"ridgepoint", "vllm_0.14"})
-    for (const std::int64_t group : {32, 64, 128}) {
+    for (const auto& [group, zeros] : {std::pair{32, true}, {64, true}, {128, true}, {32, false}}) {
       Scenario s = test::generation(load_model_preset("llama-3.1-8b"), 128, 4);
       s.implementation = load_implementation_preset(implementation);
       s.workload.weights_dtype = DType::int4;
       s.workload.weights_group = group;
+      s.workload.weights_zeros = zeros;
       double weights = 0, scales = 0;
       for (const Buffer& b : make_plan(s).buffers) {
         if (b.buffer_class != BufferClass::parameter) continue;
@@ -164,7 +166,7 @@ TEST_CASE("groups of 4-bit weights have their scales and zeros in buffers: 32 bi
         if (b.parameter == kNoBuffer && b.dtype == DType::int4)
           weights += static_cast<double>(b.elements({}));
       }
-      CHECK(scales == weights / static_cast<double>(group) * 32);
+      CHECK(scales == weights / static_cast<double>(group) * (zeros ? 32 : 16));
     }
 }
 
