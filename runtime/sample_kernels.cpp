@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numeric>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "runtime/other_load.h"
@@ -87,6 +88,7 @@ class Sampler {
     Pace before = sampling_.pace ? sampling_.pace->look() : Pace{};
     Clock::time_point window = Clock::now();
     std::size_t done = 0, window_began = 0;
+    const std::size_t known_before = known_;
     for (const std::size_t i : turn) {
       if (stop_.stop_requested()) break;
       if (const TimedPiece* const known = sampling_.pieces ? sampling_.pieces->next() : nullptr) {
@@ -115,6 +117,17 @@ class Sampler {
                                {rate * static_cast<double>(to_do_ - done_)}});
     }
     for (; window_began < done; ++window_began) settle(turn[window_began], 0, before);  // stopped in a window
+    const std::size_t known = known_ - known_before;
+    share_pace(last_times(std::span(turn).first(known)));
+    share_pace(last_times(std::span(turn).subspan(known, done - known)));
+  }
+
+  std::vector<TimedSample*> last_times(std::span<const std::size_t> operations) {
+    std::vector<TimedSample*> last;
+    for (const std::size_t i : operations)
+      for (std::vector<TimedSample>& times : timed_[i])
+        if (!times.empty()) last.push_back(&times.back());
+    return last;
   }
 
   void time_one(std::size_t i) {
@@ -191,26 +204,21 @@ class Sampler {
 
 }  // namespace
 
+void share_pace(std::span<TimedSample* const> of_pass) {
+  if (of_pass.empty()) return;
+  std::vector<Pace> paces;
+  for (const TimedSample* timed : of_pass) paces.push_back(timed->pace);
+  const Pace shared = median(paces);
+  for (TimedSample* timed : of_pass) timed->pace = shared;
+}
+
 TimedSample typical(std::vector<TimedSample> times) {
   const auto time_of = [](const TimedSample& timed) { return timed.sample.median; };
   const auto disturbed = std::partition(times.begin(), times.end(), is_undisturbed);
   if (disturbed == times.begin()) return *std::ranges::min_element(times, {}, time_of);
   const auto middle = times.begin() + (disturbed - times.begin() - 1) / 2;
-  // Where their number is even, the lesser of the two in the middle.
-  const auto in_the_middle = [&](const auto& value_of) -> const TimedSample& {
-    std::ranges::nth_element(times.begin(), middle, disturbed, {}, value_of);
-    return *middle;
-  };
-  Pace pace;
-  const auto settle_part = [&](const auto& part_of) {
-    const auto value = [&](const TimedSample& timed) { return part_of(timed.pace); };
-    part_of(pace) = value(in_the_middle(value));
-  };
-  settle_part([](auto& p) -> auto& { return p.arithmetic; });
-  for (std::size_t i = 0; i < kStreams; ++i) settle_part([i](auto& p) -> auto& { return p.streams[i]; });
-  TimedSample found = in_the_middle(time_of);
-  found.pace = pace;
-  return found;
+  std::ranges::nth_element(times.begin(), middle, disturbed, {}, time_of);
+  return *middle;
 }
 
 double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,

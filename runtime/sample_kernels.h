@@ -1,5 +1,6 @@
 // Operations timed alone into a calibration's samples; those that other programs disturbed are timed again.
 #pragma once
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -39,10 +40,16 @@ struct Sampling {
   TimedPieces* pieces = nullptr;
 };
 
-// The typical time of what was timed once or more often, and the machine's pace that goes with it: the median
-// of each over those that others did not disturb, since one look at the pace is off by more than the median
-// of several. Where they disturbed all, the shortest and the pace that was seen then.
+// The typical time of what was timed once or more often: the median of those that others did not disturb,
+// the shortest where they disturbed all.
 TimedSample typical(std::vector<TimedSample> times);
+
+// Gives each of them the median of their paces: for what was timed in one pass. A single look at the machine
+// is off by more than its pace changes within most passes. Streams from memory, timed twice, differed by 23 %
+// where each time was related to the looks beside it, and by 13 % where none was (two cores of a rented
+// EPYC). Between passes, and between kernels in one type and in another, half a minute goes by, and the pace
+// counts.
+void share_pace(std::span<TimedSample* const> of_pass);
 
 // Appends to calibration.samples, and sets cores_used_by_others to the mean over what was sampled so far.
 // Ends early with what there is on a stop request. Returns the best rate of arithmetic seen, of a product, in

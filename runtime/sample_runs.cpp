@@ -153,6 +153,7 @@ class RunSampler {
   // Returns the runs that were disturbed.
   std::vector<std::size_t> pass(const std::vector<std::size_t>& turn) {
     std::vector<std::size_t> disturbed;
+    std::vector<TimedSample*> known_times, new_times;
     const auto begin = std::chrono::steady_clock::now();
     for (std::size_t done = 0; done < turn.size() && !stop_.stop_requested(); ++done) {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
@@ -167,9 +168,12 @@ class RunSampler {
       const TimedPiece piece = known ? *known : run_one(scenarios_[i]);
       if (stop_.stop_requested()) break;
       if (sampling_.pieces && !known) sampling_.pieces->add(piece);
-      for (const auto& [row, timed] : piece) found_[i][row].push_back(timed);
+      for (const auto& [row, timed] : piece)
+        (known ? known_times : new_times).push_back(&found_[i][row].emplace_back(timed));
       if (!piece.empty() && piece.front().second.load > kDisturbance) disturbed.push_back(i);
     }
+    share_pace(known_times);
+    share_pace(new_times);
     return disturbed;
   }
 

@@ -410,14 +410,21 @@ TEST_CASE(
   CHECK(counts({timed(9, 0), timed(7, 0)}) == 7);
   CHECK(counts({timed(3, busy), timed(4, 0)}) == 4);
   CHECK(counts({timed(3, busy), timed(2, busy), timed(4, busy)}) == 2);
-  // The pace that one look saw beside the median time counts no more than the others.
-  std::vector<runtime::TimedSample> times{timed(7, 0), timed(5, 0), timed(9, 0)};
+}
+
+TEST_CASE("What is timed in one pass has the median of the paces that were seen in it") {
+  std::vector<runtime::TimedSample> times(3);
   times[0].pace = {.arithmetic = 20, .streams = {3, 4}};
-  times[1].pace.streams = {5, 3};
-  times[2].pace.streams = {4, 5};
-  CHECK(runtime::typical(times).sample.median.value == 7);
-  CHECK(runtime::typical(times).pace.arithmetic == 9);
-  CHECK(runtime::typical(times).pace.streams == std::array<double, 2>{4, 4});
+  times[1].pace = {.arithmetic = 5, .streams = {5, 3}};
+  times[2].pace = {.arithmetic = 9, .streams = {4, 5}};
+  times[2].load = 1;
+  runtime::share_pace(std::vector{&times[0], &times[1], &times[2]});
+  for (const runtime::TimedSample& timed : times) {
+    CHECK(timed.pace.arithmetic == 9);
+    CHECK(timed.pace.streams == std::array<double, 2>{4, 4});
+  }
+  CHECK(times[2].load == 1);
+  runtime::share_pace({});
 }
 
 TEST_CASE("Operations that are timed in several passes have one sample each, and progress counts each time") {
