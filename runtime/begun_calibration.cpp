@@ -21,14 +21,12 @@ struct PlacedSample {
   TimedSample timed;
 };
 
-static_assert(kStreams == 2);
 void fields(auto& v, sim::Like<PlacedSample> auto& s) {
   v.needed("piece", s.piece);
   v.needed("place", s.place);
   v.needed("sample", s.timed.sample);
   v.needed("arithmetic_seconds", s.timed.pace.arithmetic);
-  v.needed("reading_seconds", s.timed.pace.streams[0]);
-  v.needed("updating_seconds", s.timed.pace.streams[1]);
+  v.needed("memory_seconds", s.timed.pace.memory);
   v.needed("cores_of_others", s.timed.load);
 }
 
@@ -66,8 +64,7 @@ BegunCalibration begun_calibration_from_json(std::string_view text, const std::s
     if (placed.piece >= count) object.fail("timed.piece", "must be below " + std::to_string(count));
     const TimedSample& one = placed.timed;
     if (!(one.sample.median.value > 0)) object.fail("timed.sample.median_seconds", "must be above 0");
-    if (!(one.pace.arithmetic > 0) || !(one.pace.streams[0] > 0) || !(one.pace.streams[1] > 0))
-      object.fail("timed", "seconds must be above 0");
+    if (!(one.pace.arithmetic > 0) || !(one.pace.memory > 0)) object.fail("timed", "seconds must be above 0");
     pieces[static_cast<std::size_t>(placed.piece)].emplace_back(static_cast<std::size_t>(placed.place), one);
   }
   begun.pieces = TimedPieces(std::move(pieces));

@@ -29,20 +29,16 @@ SingleOperation probe_of_arithmetic() {
   return product(sim::OpKind::matmul, 256, 3072, 768);
 }
 
-std::array<SingleOperation, kStreams> streams() {
-  return {product(sim::OpKind::matmul, 1, 16384, 256), optimizer(sim::OpKind::adamw, std::int64_t{1} << 20)};
+SingleOperation probe_of_memory() {
+  return product(sim::OpKind::matmul, 1, 16384, 256);
 }
 
 sim::Slowdown times_as_long(const Pace& now, const Pace& then) {
-  double product = 1;
-  for (std::size_t i = 0; i < kStreams; ++i) product *= now.streams[i] / then.streams[i];
-  return {.arithmetic = now.arithmetic / then.arithmetic, .memory = std::pow(product, 1.0 / kStreams)};
+  return {.arithmetic = now.arithmetic / then.arithmetic, .memory = now.memory / then.memory};
 }
 
 Pace between(const Pace& a, const Pace& b) {
-  Pace mean{.arithmetic = std::sqrt(a.arithmetic * b.arithmetic)};
-  for (std::size_t i = 0; i < kStreams; ++i) mean.streams[i] = std::sqrt(a.streams[i] * b.streams[i]);
-  return mean;
+  return {.arithmetic = std::sqrt(a.arithmetic * b.arithmetic), .memory = std::sqrt(a.memory * b.memory)};
 }
 
 Pace median(const std::vector<Pace>& paces) {
@@ -51,10 +47,8 @@ Pace median(const std::vector<Pace>& paces) {
     for (const Pace& pace : paces) seconds.push_back(part(pace));
     return sim::quantile(std::move(seconds), 0.5);
   };
-  Pace all{.arithmetic = over_looks([](const Pace& pace) { return pace.arithmetic; })};
-  for (std::size_t i = 0; i < kStreams; ++i)
-    all.streams[i] = over_looks([&](const Pace& pace) { return pace.streams[i]; });
-  return all;
+  return {.arithmetic = over_looks([](const Pace& pace) { return pace.arithmetic; }),
+          .memory = over_looks([](const Pace& pace) { return pace.memory; })};
 }
 
 sim::Bytes uncached_size(sim::Bytes last_level_cache) {
@@ -74,9 +68,8 @@ MachinePace::MachinePace(Device& device, sim::Bytes last_level_cache)
     : stopwatch_(device, uncached_size(last_level_cache), kCachedRotation, sim::DType::fp32, kLength) {}
 
 Pace MachinePace::look(double Timing::*of_runs) {
-  Pace pace{.arithmetic = stopwatch_.time_cached(arithmetic_).*of_runs};
-  for (std::size_t i = 0; i < kStreams; ++i) pace.streams[i] = stopwatch_.time_uncached(streams_[i]).*of_runs;
-  return pace;
+  return {.arithmetic = stopwatch_.time_cached(arithmetic_).*of_runs,
+          .memory = stopwatch_.time_uncached(memory_).*of_runs};
 }
 
 Pace set_to_one_pace(sim::Calibration& calibration, const std::vector<Pace>& paces) {
@@ -96,9 +89,8 @@ void tell_pace_by(const Pace& usual, sim::Calibration& calibration) {
   std::vector<sim::KernelSample>& samples = calibration.samples;
   for (const std::size_t i : samples_of(probe_of_arithmetic(), samples))
     samples[i].median = {usual.arithmetic};
-  const auto all = streams();
-  for (std::size_t i = 0; i < kStreams; ++i)
-    if (const auto sample = uncached_sample(samples, all[i])) samples[*sample].median = {usual.streams[i]};
+  if (const auto sample = uncached_sample(samples, probe_of_memory()))
+    samples[*sample].median = {usual.memory};
 }
 
 std::optional<Pace> calibrated_pace(const sim::Calibration& calibration) {
@@ -107,17 +99,9 @@ std::optional<Pace> calibrated_pace(const sim::Calibration& calibration) {
     if (!sample) return std::nullopt;
     return calibration.samples[*sample].median.value;
   };
-  Pace pace;
-  const auto arithmetic = seconds(probe_of_arithmetic());
-  if (!arithmetic) return std::nullopt;
-  pace.arithmetic = *arithmetic;
-  const auto all = streams();
-  for (std::size_t i = 0; i < kStreams; ++i) {
-    const auto stream = seconds(all[i]);
-    if (!stream) return std::nullopt;
-    pace.streams[i] = *stream;
-  }
-  return pace;
+  const auto arithmetic = seconds(probe_of_arithmetic()), memory = seconds(probe_of_memory());
+  if (!arithmetic || !memory) return std::nullopt;
+  return Pace{.arithmetic = *arithmetic, .memory = *memory};
 }
 
 }  // namespace runtime

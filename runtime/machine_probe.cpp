@@ -26,6 +26,9 @@ constexpr std::chrono::milliseconds kBetweenLooks{100};
 double arithmetic(const Pace& pace) {
   return pace.arithmetic;
 }
+double memory(const Pace& pace) {
+  return pace.memory;
+}
 
 double mean_of(const std::vector<double>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
@@ -58,12 +61,9 @@ double error_of_looks(const std::vector<double>& numbers, std::size_t looks) {
   return kOfDeciles * deciles / mean_of(numbers) / std::sqrt(static_cast<double>(looks));
 }
 
-// The greatest over arithmetic and the streams.
+// The greater of arithmetic's and memory's.
 double greatest_error(const auto& error_of_part) {
-  double error = error_of_part(arithmetic);
-  for (std::size_t i = 0; i < kStreams; ++i)
-    error = std::max(error, error_of_part([i](const Pace& pace) { return pace.streams[i]; }));
-  return error;
+  return std::max(error_of_part(arithmetic), error_of_part(memory));
 }
 
 }  // namespace
@@ -111,10 +111,8 @@ Pace pace_of_run(const std::vector<Stretch>& stretches) {
   for (const Stretch& stretch : stretches)
     times.insert(times.end(), stretch.times.begin(), stretch.times.end());
   const double middle = sim::quantile(std::move(times), 0.5);
-  Pace pace{.arithmetic = middle * mean_of(beside_times(stretches, arithmetic))};
-  for (std::size_t i = 0; i < kStreams; ++i)
-    pace.streams[i] = middle * mean_of(beside_times(stretches, [&](const Pace& p) { return p.streams[i]; }));
-  return pace;
+  return {.arithmetic = middle * mean_of(beside_times(stretches, arithmetic)),
+          .memory = middle * mean_of(beside_times(stretches, memory))};
 }
 
 double error_of_run(const std::vector<Stretch>& stretches, const std::vector<Pace>& around) {

@@ -50,8 +50,8 @@ EventSink WatchedRun::sink() {
 void WatchedRun::look() {
   const Clock::time_point begin = Clock::now();
   // Nothing is known of memory here: it is assumed to change as arithmetic does, and it changes no result.
-  Pace now{.arithmetic = machine_->look()};
-  now.streams.fill(now.arithmetic);
+  const double arithmetic = machine_->look();
+  const Pace now{.arithmetic = arithmetic, .memory = arithmetic};
   stretches_.looked(now);
   const Clock::time_point end = Clock::now();
   next_look_ = end + std::chrono::duration_cast<Clock::duration>((end - begin) / kMostOfTheTime);
@@ -59,11 +59,9 @@ void WatchedRun::look() {
 
 sim::Slowdown WatchedRun::over_the_run(const sim::Slowdown& after) const {
   std::vector<Pace> ends;
-  for (const sim::Slowdown& end : {before_, after}) {
-    Pace pace{.arithmetic = calibrated_->arithmetic * end.arithmetic};
-    for (std::size_t i = 0; i < kStreams; ++i) pace.streams[i] = calibrated_->streams[i] * end.memory;
-    ends.push_back(pace);
-  }
+  for (const sim::Slowdown& end : {before_, after})
+    ends.push_back(
+        {.arithmetic = calibrated_->arithmetic * end.arithmetic, .memory = calibrated_->memory * end.memory});
   sim::Slowdown slowdown = times_as_long(between(ends[0], ends[1]), *calibrated_);
   const std::vector<Stretch>& stretches = stretches_.all();
   if (!stretches.empty()) slowdown.arithmetic = pace_of_run(stretches).arithmetic / calibrated_->arithmetic;

@@ -261,7 +261,7 @@ TEST_CASE("Every calibration times the operations of the probe") {
   };
   const std::vector<runtime::SingleOperation> all = runtime::calibrated_operations();
   std::vector<runtime::SingleOperation> probe{runtime::probe_of_arithmetic()};
-  for (const runtime::SingleOperation& stream : runtime::streams()) probe.push_back(stream);
+  probe.push_back(runtime::probe_of_memory());
   for (const runtime::SingleOperation& probed : probe)
     CHECK(std::any_of(all.begin(), all.end(), [&](const auto& single) { return is_same(single, probed); }));
 }
@@ -414,14 +414,14 @@ TEST_CASE(
 
 TEST_CASE("What is timed in one pass has the median of the paces that were seen in it") {
   std::vector<runtime::TimedSample> times(3);
-  times[0].pace = {.arithmetic = 20, .streams = {3, 4}};
-  times[1].pace = {.arithmetic = 5, .streams = {5, 3}};
-  times[2].pace = {.arithmetic = 9, .streams = {4, 5}};
+  times[0].pace = {.arithmetic = 20, .memory = 4};
+  times[1].pace = {.arithmetic = 5, .memory = 3};
+  times[2].pace = {.arithmetic = 9, .memory = 5};
   times[2].load = 1;
   runtime::share_pace(std::vector{&times[0], &times[1], &times[2]});
   for (const runtime::TimedSample& timed : times) {
     CHECK(timed.pace.arithmetic == 9);
-    CHECK(timed.pace.streams == std::array<double, 2>{4, 4});
+    CHECK(timed.pace.memory == 4);
   }
   CHECK(times[2].load == 1);
   runtime::share_pace({});
@@ -462,7 +462,7 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   const int threads = kernels::cpu::threads();
   const auto device = runtime::make_cpu_device(threads);
   std::vector<runtime::SingleOperation> probed{runtime::probe_of_arithmetic()};
-  for (const runtime::SingleOperation& stream : runtime::streams()) probed.push_back(stream);
+  probed.push_back(runtime::probe_of_memory());
   const sim::Bytes memory = runtime::uncached_size({});
   runtime::Stopwatch stopwatch(*device, memory, runtime::kCachedRotation, sim::DType::fp32);
   sim::Calibration known = calibration();
@@ -491,11 +491,11 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
 
 TEST_CASE("A run's pace is that of the steps that it is judged by, where a machine has two speeds") {
   const auto at = [](double speed) {
-    return runtime::Pace{.arithmetic = 0.01 * speed, .streams = {0.002 * speed, 0.003 * speed}};
+    return runtime::Pace{.arithmetic = 0.01 * speed, .memory = 0.003 * speed};
   };
   const auto near = [](const runtime::Pace& pace, double speed) {
     CHECK(pace.arithmetic == Approx(0.01 * speed));
-    CHECK(pace.streams[1] == Approx(0.003 * speed));
+    CHECK(pace.memory == Approx(0.003 * speed));
   };
   // Steps take as long as predicted, or 0.7 of that: most are slow, and so is the median one; with more fast
   // ones it is fast.
@@ -512,13 +512,13 @@ TEST_CASE("A run's pace is that of the steps that it is judged by, where a machi
 }
 
 TEST_CASE("Interruptions that lengthen looks and a few tokens alike leave the pace of the median token") {
-  const runtime::Pace interrupted{.arithmetic = 0.012, .streams = {0.0024, 0.0036}};
+  const runtime::Pace interrupted{.arithmetic = 0.012, .memory = 0.0036};
   // One token in ten takes three times as long: 1.2 times in the mean, as the looks do.
   std::vector<double> tokens(10, 1);
   tokens[3] = 3;
   const runtime::Pace pace = runtime::pace_of_run(std::vector<runtime::Stretch>(6, {tokens, interrupted}));
   CHECK(pace.arithmetic == Approx(0.01));
-  CHECK(pace.streams[1] == Approx(0.003));
+  CHECK(pace.memory == Approx(0.003));
 }
 
 TEST_CASE("Tokens that take ever longer, as predicted, say nothing of the machine's pace") {
@@ -531,7 +531,7 @@ TEST_CASE("Tokens that take ever longer, as predicted, say nothing of the machin
   sim::Report predicted;
   for (int i = 0; i < 30; ++i) predicted.tokens.push_back(token(i, 0.001 * (i + 1)));
   runtime::Stretches stretches;
-  const runtime::Pace pace{.arithmetic = 0.01, .streams = {0.002, 0.003}};
+  const runtime::Pace pace{.arithmetic = 0.01, .memory = 0.003};
   stretches.looked(pace);
   for (int i = 1; i < 30; ++i) {
     const auto times = runtime::times_as_predicted(token(i, 0.002 * (i + 1)), predicted);
@@ -541,7 +541,7 @@ TEST_CASE("Tokens that take ever longer, as predicted, say nothing of the machin
   }
   CHECK(stretches.all().size() == 29);
   CHECK(runtime::pace_of_run(stretches.all()).arithmetic == Approx(0.01));
-  CHECK(runtime::pace_of_run(stretches.all()).streams[1] == Approx(0.003));
+  CHECK(runtime::pace_of_run(stretches.all()).memory == Approx(0.003));
   // The first token is the prompt's, and what was not predicted has nothing beside it.
   CHECK_FALSE(runtime::times_as_predicted(token(0, 1), predicted));
   CHECK_FALSE(runtime::times_as_predicted(token(30, 1), predicted));
@@ -553,13 +553,12 @@ TEST_CASE("How sure a run's pace is follows from how far apart its stretches are
   std::vector<runtime::Stretch> stretches;
   const auto add = [&](int count, double apart) {
     for (int i = 0; i < count; ++i)
-      stretches.push_back(
-          {{0.1}, {.arithmetic = 0.01 * (i % 2 == 0 ? 1 + apart : 1 - apart), .streams = {1, 1}}});
+      stretches.push_back({{0.1}, {.arithmetic = 0.01 * (i % 2 == 0 ? 1 + apart : 1 - apart), .memory = 1}});
   };
   add(6, 0);
   const auto looks = [](double apart) {
-    std::vector<runtime::Pace> paces(22, {.arithmetic = 0.01, .streams = {1, 1}});
-    for (std::size_t i = 0; i < paces.size(); ++i) paces[i].streams[1] += i % 2 == 0 ? apart : -apart;
+    std::vector<runtime::Pace> paces(22, {.arithmetic = 0.01, .memory = 1});
+    for (std::size_t i = 0; i < paces.size(); ++i) paces[i].memory += i % 2 == 0 ? apart : -apart;
     return paces;
   };
   // Too few: as if there had been seven looks during the run as far apart as those around it, but no less
@@ -573,11 +572,11 @@ TEST_CASE("How sure a run's pace is follows from how far apart its stretches are
   stretches.clear();
   add(18, 0.1);
   CHECK(runtime::error_of_run(stretches, looks(0.3)) == Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4));
-  // The streams count as well as arithmetic, and how steps and pace go together, not whether they change.
+  // Memory counts as well as arithmetic, and how steps and pace go together, not whether they change.
   for (runtime::Stretch& stretch : stretches) stretch = {{stretch.pace.arithmetic * 10}, stretch.pace};
   CHECK(runtime::error_of_run(stretches, looks(0.3)) ==
         Approx(1.645 * 0.1 * std::sqrt(16.0 / 15) / 4).epsilon(0.05));
-  for (runtime::Stretch& stretch : stretches) stretch.pace.streams = {stretch.times[0], 2 * stretch.times[0]};
+  for (runtime::Stretch& stretch : stretches) stretch.pace.memory = 2 * stretch.times[0];
   CHECK(runtime::error_of_run(stretches, looks(0.3)) == Approx(0).margin(1e-12));
 }
 
@@ -594,8 +593,8 @@ TEST_CASE("What was timed at another pace of memory or arithmetic counts as if a
   from_cache.working_set = {1 << 18};
   for (sim::KernelSample* sample : {&from_memory, &from_cache, &arithmetic}) sample->median = {3};
   const std::vector<sim::KernelSample> timed{from_memory, from_cache, arithmetic, from_memory, arithmetic};
-  const runtime::Pace usual{.arithmetic = 5, .streams = {1, 4}},
-      slow_memory{.arithmetic = 5, .streams = {2, 8}}, slow_clock{.arithmetic = 15, .streams = {1, 4}};
+  const runtime::Pace usual{.arithmetic = 5, .memory = 1}, slow_memory{.arithmetic = 5, .memory = 2},
+      slow_clock{.arithmetic = 15, .memory = 1};
   const auto check = [&](const std::vector<runtime::Pace>& paces, const std::vector<double>& expected) {
     known.samples = timed;
     runtime::set_to_one_pace(known, paces);

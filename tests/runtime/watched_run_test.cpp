@@ -15,7 +15,7 @@ namespace {
 // A calibration of the operations that tell a machine's pace, each as if it had taken ten times as long.
 sim::Calibration calibration_of_a_slower_machine() {
   std::vector<runtime::SingleOperation> probed{runtime::probe_of_arithmetic()};
-  for (const runtime::SingleOperation& stream : runtime::streams()) probed.push_back(stream);
+  probed.push_back(runtime::probe_of_memory());
   const auto device = runtime::make_cpu_device(kernels::cpu::threads());
   const sim::Bytes memory = runtime::uncached_size({});
   runtime::Stopwatch stopwatch(*device, memory, runtime::kCachedRotation, sim::DType::fp32);
