@@ -13,7 +13,7 @@
 
 namespace runtime {
 
-// A product that is bound by arithmetic. Every calibration of a CPU times it and the stream.
+// A product that is bound by arithmetic. Every calibration of a CPU times it and probe_of_memory().
 SingleOperation probe_of_arithmetic();
 
 // A product of one row, which only reads its weights from memory, as decoding does. An optimizer's step,

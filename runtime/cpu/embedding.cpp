@@ -32,9 +32,7 @@ constexpr CpuKernelRow kRows[] = {
                                 a.hidden(), a.vocab());
      },
      sim::DType::fp32,
-     {{{R::weight, types(sim::DType::int8, sim::DType::int4)},
-       {R::weight_scales, types(sim::DType::fp32, sim::DType::fp16)},
-       {R::position_weight, ElementTypes{}}}}},
+     {{{R::weight, kCodes}, {R::weight_scales, kScalesOfCodes}, {R::position_weight, ElementTypes{}}}}},
     {K::embedding_backward,
      [](const A& a, const S& settings) {
        cpu::embedding_backward(a.f32(R::dweight), a.f32(R::dposition_weight), a.f32(R::dout),

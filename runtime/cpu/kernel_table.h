@@ -18,6 +18,10 @@ using ElementTypes = std::uint32_t;
 constexpr ElementTypes types(auto... type) {
   return ((ElementTypes{1} << static_cast<unsigned>(type)) | ...);
 }
+// The types of weights that kernels/quantised.h multiplies, and those of their scales: with a minimum in the
+// same 32 bits, and alone.
+inline constexpr ElementTypes kCodes = types(sim::DType::int8, sim::DType::int4);
+inline constexpr ElementTypes kScalesOfCodes = types(sim::DType::fp32, sim::DType::fp16);
 
 // A role whose operand may be of other types than those of the other roles; without types it must be absent.
 struct TypedRole {

@@ -13,9 +13,6 @@ using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
 
-constexpr ElementTypes kCodes = types(sim::DType::int8, sim::DType::int4);
-constexpr ElementTypes kScales = types(sim::DType::fp32, sim::DType::fp16);  // with a minimum; alone
-
 constexpr CpuKernelRow kRows[] = {
     {K::matmul,
      [](const A& a, const S&) {
@@ -28,7 +25,7 @@ constexpr CpuKernelRow kRows[] = {
                              a.f32(R::residual), a.matmul());
      },
      sim::DType::fp32,
-     {{{R::weight, kCodes}, {R::weight_scales, kScales}}}},
+     {{{R::weight, kCodes}, {R::weight_scales, kScalesOfCodes}}}},
     {K::matmul_backward_input,
      [](const A& a, const S&) {
        cpu::matmul_backward_input(a.f32(R::dinp), a.f32(R::dout), a.f32(R::weight), a.updates(R::dinp),
