@@ -276,10 +276,15 @@ void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, cons
   }
 }
 
-void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight, std::int64_t R,
-                         std::int64_t C, std::int64_t V) {
-  parallel_ranges(R, C, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) read_row(out + r * C, RowPlace(weight, tokens[r], V, C));
+void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight, EmbeddingShape s) {
+  parallel_ranges(s.B * s.T, s.C, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t token = tokens[r] - s.first;
+      if (token < 0 || token >= s.V)
+        std::fill_n(out + r * s.C, s.C, 0.0f);
+      else
+        read_row(out + r * s.C, RowPlace(weight, token, s.V, s.C));
+    }
   });
 }
 

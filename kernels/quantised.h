@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/embedding.h"
 #include "kernels/matmul.h"
 
 namespace kernels {
@@ -69,9 +70,8 @@ void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::
 void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, const float* bias,
                       const float* residual, MatmulShape s);
 
-// out (R, C) = rows of weight (V, C) by token.
-void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight, std::int64_t R,
-                         std::int64_t C, std::int64_t V);
+// out (B, T, C) = rows of weight (V, C) by token; zeros for tokens of other parts.
+void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight, EmbeddingShape s);
 
 // values (N, K): what the weight stands for.
 void dequantise(float* values, QuantisedWeight weight, std::int64_t N, std::int64_t K);

@@ -27,9 +27,9 @@ constexpr CpuKernelRow kRows[] = {
                               a.i32(R::positions), part_of(a, settings));
      }},
     {K::embedding,
-     [](const A& a, const S&) {
-       cpu::embedding_quantised(a.f32(R::out), a.i32(R::tokens), a.quantised(a.hidden()), a.rows(),
-                                a.hidden(), a.vocab());
+     [](const A& a, const S& settings) {
+       cpu::embedding_quantised(a.f32(R::out), a.i32(R::tokens), a.quantised(a.hidden()),
+                                part_of(a, settings));
      },
      sim::DType::fp32,
      {{{R::weight, kCodes}, {R::weight_scales, kScalesOfCodes}, {R::position_weight, ElementTypes{}}}}},

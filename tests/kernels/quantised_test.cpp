@@ -175,13 +175,19 @@ TEST_CASE(
     REQUIRE(kernels::cpu::pack_quantised(stored.weight(), {codes, scales, minima}, N, K));
     CHECK(values_of(stored, {1, N, K}) == expected);
 
-    const std::vector<std::int32_t> tokens{20, 0, 15, 16};
-    std::vector<float> rows(tokens.size() * static_cast<std::size_t>(K));
-    kernels::cpu::embedding_quantised(rows.data(), tokens.data(), stored.weight(), 4, K, N);
-    for (std::size_t r = 0; r < tokens.size(); ++r)
-      for (std::int64_t k = 0; k < K; ++k)
-        CHECK(rows[r * static_cast<std::size_t>(K) + static_cast<std::size_t>(k)] ==
-              expected[static_cast<std::size_t>(tokens[r] * K + k)]);
+    // As the part of a vocabulary that begins with id 5, too: ids of other parts have rows of zeros.
+    for (const std::int32_t first : {0, 5}) {
+      const std::vector<std::int32_t> tokens{20, 0, 15, 4, 25, 26, 16};
+      std::vector<float> rows(tokens.size() * static_cast<std::size_t>(K));
+      kernels::cpu::embedding_quantised(rows.data(), tokens.data(), stored.weight(),
+                                        {std::ssize(tokens), 1, K, N, first});
+      for (std::size_t r = 0; r < tokens.size(); ++r) {
+        const std::int64_t row = tokens[r] - first;
+        for (std::int64_t k = 0; k < K; ++k)
+          CHECK(rows[r * static_cast<std::size_t>(K) + static_cast<std::size_t>(k)] ==
+                (row < 0 || row >= N ? 0 : expected[static_cast<std::size_t>(row * K + k)]));
+      }
+    }
   }
 }
 
