@@ -44,8 +44,8 @@ Generation generate(const sim::Scenario& scenario, const ModelSource& model, con
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     Communicator& communicator, const EventSink& sink, std::stop_token stop);
 
-// That so many times, at least once, with the weights put in place once: what a measurement takes the median
-// of. Each is told as a generation of its own; fewer after a stop request.
+// The same generation `times` times, at least once, with weights that are put in place once; a measurement
+// takes the median. `sink` is told of each as of a generation of its own. A stop request ends them early.
 std::vector<Generation> generate_repeatedly(std::int64_t times, const sim::Scenario& scenario,
                                             const ModelSource& model, const GenerateSettings& settings,
                                             Communicator& communicator, const EventSink& sink,

@@ -13,6 +13,7 @@
 #include "runtime/text/tokenizer.h"
 #include "runtime/weights.h"
 #include "sim/scenario/model.h"
+#include "sim/scenario/workload.h"
 
 namespace runtime {
 
@@ -25,11 +26,15 @@ struct CodedWeight {
   std::vector<float> scales, minima;
 };
 
-// The types, in a workload's terms, in which a file stores the layers' weights, and its embedding and head.
+// How a file stores the layers' weights, and its embedding and head, in the fields of a workload.
 struct StoredTypes {
   std::optional<sim::DType> weights, embedding;
   std::int64_t group = 0;
   bool zeros = true;  // false: each minimum follows from its scale
+  std::vector<std::string> int8_weights;
+  std::string int8_layers;
+
+  void set(sim::Workload& workload) const;
 };
 
 struct ModelSource {

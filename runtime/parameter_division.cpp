@@ -105,14 +105,15 @@ void each_run(const TensorPart& part, Visit visit) {
 
 }  // namespace
 
-void TensorPart::take(std::span<const float> whole, std::span<float> part, float padding) const {
+namespace {
+
+template <class Number>
+void take_runs(const TensorPart& of, std::span<const Number> whole, std::span<Number> part, Number padding) {
   std::fill(part.begin(), part.end(), padding);
-  each_run(*this, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
+  each_run(of, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
     std::copy_n(whole.begin() + from, n, part.begin() + to);
   });
 }
-
-namespace {
 
 template <class Number>
 void put_runs(const TensorPart& of, std::span<const Number> part, std::span<Number> whole) {
@@ -123,11 +124,35 @@ void put_runs(const TensorPart& of, std::span<const Number> part, std::span<Numb
 
 }  // namespace
 
+void TensorPart::take(std::span<const float> whole, std::span<float> part, float padding) const {
+  take_runs(*this, whole, part, padding);
+}
+void TensorPart::take(std::span<const std::uint8_t> whole, std::span<std::uint8_t> part) const {
+  take_runs(*this, whole, part, std::uint8_t{0});
+}
 void TensorPart::put(std::span<const float> part, std::span<float> whole) const {
   put_runs(*this, part, whole);
 }
 void TensorPart::put(std::span<const double> part, std::span<double> whole) const {
   put_runs(*this, part, whole);
+}
+
+std::optional<TensorPart> TensorPart::of_groups(std::int64_t group) const {
+  bool whole_groups = columns % group == 0;
+  const auto divide = [&](std::int64_t& number) {
+    whole_groups = whole_groups && number % group == 0;
+    number /= group;
+  };
+  TensorPart part = *this;
+  part.columns /= group;
+  if (by_columns) {
+    divide(part.length);
+    for (Run& run : part.runs) {
+      divide(run.begin);
+      divide(run.count);
+    }
+  }
+  return whole_groups ? std::optional(part) : std::nullopt;
 }
 
 namespace {

@@ -25,8 +25,12 @@ struct TensorPart {
 
   std::int64_t elements() const { return length * (by_columns ? rows : columns); }
   void take(std::span<const float> whole, std::span<float> part, float padding = 0) const;
+  void take(std::span<const std::uint8_t> whole, std::span<std::uint8_t> part) const;
   void put(std::span<const float> part, std::span<float> whole) const;
   void put(std::span<const double> part, std::span<double> whole) const;
+  // The same part of a matrix that has one number for each `group` columns of a row; empty where the part
+  // cuts groups.
+  std::optional<TensorPart> of_groups(std::int64_t group) const;
 };
 
 // Empty where every rank holds the whole, without padding. `parameter` is its name in the plan.

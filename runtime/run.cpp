@@ -15,6 +15,7 @@
 #include "sim/dtype.h"
 #include "sim/format.h"
 #include "sim/plan/builder.h"
+#include "sim/plan/parameters.h"
 
 namespace runtime {
 namespace {
@@ -94,8 +95,9 @@ void require_stored_type(const char* field, std::optional<sim::DType> stored, co
                    (groups.multiple_of > 0 ? " or a multiple of " + std::to_string(groups.multiple_of) : "") +
                    ", not " + std::to_string(w.weights_group) +
                    (groups.exactly == 0 ? " (0: a scale for each row)" : ""));
-  if (!w.weights_zeros && !groups.without_zeros)
-    throw NoDevice(device.name() + " keeps a group's scale in 32 bits; workload.weights_zeros must be true");
+  if (!sim::has_zeros(w, *stored) && !groups.without_zeros)
+    throw NoDevice(device.name() + " keeps a group's scale in 32 bits; workload.weights_zeros must be true" +
+                   (w.weights_zeros ? ", and types that are stored must not be int8 beside int4" : ""));
 }
 
 // The buffer beside a weight in fewer than 16 bits that holds its scales, (rows, groups).
@@ -111,7 +113,7 @@ StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
   const sim::Buffer& scales = plan.buffers[static_cast<std::size_t>(scales_of(plan, id))];
   const std::int64_t columns = weight.shape.back().factor, groups = scales.shape.back().factor;
   return {weight.dtype, weight.elements({}) / columns, columns, (columns + groups - 1) / groups,
-          plan.scenario.workload.weights_zeros};
+          sim::has_zeros(plan.scenario.workload, weight.dtype)};
 }
 
 // Each scale is of a whole group of a row's columns.
@@ -225,6 +227,8 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
                    std::string(sim::name(scenario.workload.dtype)));
   require_frozen_type(scenario.workload, device);
   require_stored_type("weights_dtype", scenario.workload.weights_dtype, scenario.workload, device);
+  if (!scenario.workload.int8_weights.empty())
+    require_stored_type("int8_weights", sim::DType::int8, scenario.workload, device);
   require_stored_type("embedding_dtype", scenario.workload.embedding_dtype, scenario.workload, device);
   require_kv_cache(scenario, device);
   if (!scenario.implementation.runs_here)
@@ -327,11 +331,12 @@ bool Run::has(sim::BufferId buffer, std::int32_t layer) const {
   return std::any_of(here.begin(), here.end(), is_it) || std::any_of(on_host.begin(), on_host.end(), is_it);
 }
 
-const std::string& Run::parameter_of(InstanceName whole) const {
+std::string_view Run::parameter_of(InstanceName whole) const {
   const std::vector<sim::Buffer>& buffers = whole_plan().buffers;
   const sim::Buffer& buffer = buffers[static_cast<std::size_t>(whole.buffer)];
-  return buffer.parameter == sim::kNoBuffer ? buffer.name
-                                            : buffers[static_cast<std::size_t>(buffer.parameter)].name;
+  return sim::parameter_name(buffer.parameter == sim::kNoBuffer
+                                 ? buffer.name
+                                 : buffers[static_cast<std::size_t>(buffer.parameter)].name);
 }
 
 Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
@@ -495,13 +500,26 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
 }
 
 // From a file whose codes the device multiplies unchanged. A scenario that generates has no master copy.
-bool Run::write_codes(InstanceName name, const ModelSource& model) {
-  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
+bool Run::write_codes(InstanceName here, InstanceName whole, const ModelSource& model) {
+  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(here.buffer)];
   if (sim::bits(buffer.dtype) >= 16 || !model.load_codes) return false;
   CodedWeight codes;
-  if (!model.load_codes(buffer.name, name.layer, codes)) return false;
+  if (!model.load_codes(sim::parameter_name(buffer.name), here.layer, codes)) return false;
+  if (const Part part = part_of(whole, communicator_.rank(), here.buffer); part.of_tensor) {
+    const std::optional<TensorPart> of_groups = part.of_tensor->of_groups(codes.group);
+    if (!of_groups) return false;
+    const auto take = [](const TensorPart& of, auto& numbers) {
+      auto taken = numbers;
+      taken.resize(static_cast<std::size_t>(of.elements()));
+      of.take(numbers, taken);
+      numbers = std::move(taken);
+    };
+    take(*part.of_tensor, codes.codes);
+    take(*of_groups, codes.scales);
+    take(*of_groups, codes.minima);
+  }
   return write_stored(
-      name, [&](std::span<std::byte> to, std::span<std::byte> scales, const StoredWeight& weight) {
+      here, [&](std::span<std::byte> to, std::span<std::byte> scales, const StoredWeight& weight) {
         return codes.bits <= sim::bits(weight.dtype) && codes.group == weight.group &&
                device_->store_codes(to, scales, {codes.codes, codes.scales, codes.minima}, weight);
       });
@@ -539,13 +557,12 @@ void Run::read_values(InstanceName name, std::span<double> values, std::int32_t 
 namespace {
 
 // False where the model has no weights, or none for an adapter.
-bool load_parameter(const ModelSource& model, const sim::Buffer& buffer, std::int32_t layer,
-                    std::span<float> values) {
+bool load_parameter(const ModelSource& model, std::string_view name, const sim::Shape& shape,
+                    std::int32_t layer, std::span<float> values) {
   if (!model.load) return false;
-  const auto adapter =
-      adapter_part(buffer.name, layer, buffer.shape.front().factor, buffer.shape.back().factor);
+  const auto adapter = adapter_part(name, layer, shape.front().factor, shape.back().factor);
   if (adapter) return model.load_adapter && model.load_adapter(*adapter, values);
-  model.load(buffer.name, layer, values);
+  model.load(name, layer, values);
   return true;
 }
 
@@ -556,17 +573,17 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   const sim::Plan& whole = whole_plan();
   for (const InstanceName& name : whole_instances_of(sim::BufferClass::parameter)) {
     const sim::Buffer& of = whole.buffers[static_cast<std::size_t>(name.buffer)];
-    const std::string& buffer = of.name;
+    const std::string_view parameter = parameter_of(name);
     const InstanceName mine = own(name);
     if (mine.buffer == sim::kNoBuffer) continue;
-    if (communicator_.size() == 1 && write_codes(mine, model)) continue;
+    if (write_codes(mine, name, model)) continue;
     values.resize(whole_elements_of(name));
-    if (!load_parameter(model, of, name.layer, values))
-      draw_parameter(plan_.scenario.model, seed, buffer, name.layer, values);
+    if (!load_parameter(model, parameter, of.shape, name.layer, values))
+      draw_parameter(plan_.scenario.model, seed, parameter, name.layer, values);
     write_part(name, values);
     // The copies beside a parameter in 16 bits: the master copy, and the host's where the host updates it.
     for (const char* copy : {"master.", "host."})
-      if (const sim::BufferId beside = plan_.find(copy + buffer); has(beside, name.layer))
+      if (const sim::BufferId beside = plan_.find(copy + of.name); has(beside, name.layer))
         write_part_to({beside, name.layer}, name, values);
   }
   for (const auto& [name, fill] : {std::pair{sim::buffer_names::rope_table, &fill_rope_table},

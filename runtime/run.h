@@ -118,13 +118,13 @@ class Run {
   // The same for the buffer `held`, which may be a copy of the whole tensor under another name.
   Part part_of(InstanceName whole, std::int32_t rank, sim::BufferId held) const;
   void write_part_to(InstanceName here, InstanceName whole, std::span<const float> values);
-  const std::string& parameter_of(InstanceName whole) const;  // its name, or that of what it belongs to
+  std::string_view parameter_of(InstanceName whole) const;  // its name, or that of what it belongs to
   // This rank's instance of it; kNoBuffer where it has none.
   InstanceName own(InstanceName whole) const;
   bool has(sim::BufferId buffer, std::int32_t layer) const;  // in this rank's memory or its host's
   void fill_cache_tables();
   std::vector<float> rows_of_own_positions(const std::vector<float>& table) const;
-  bool write_codes(InstanceName name, const ModelSource& model);
+  bool write_codes(InstanceName here, InstanceName whole, const ModelSource& model);
   bool write_stored(InstanceName name, const auto& store);
   void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
                    std::span<const std::byte> bytes);

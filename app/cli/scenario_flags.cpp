@@ -330,12 +330,10 @@ void store_as_file(const runtime::StoredTypes& stored, const ScenarioFlags& flag
   if (flags.scenario || flags.workload || flags.typed("workload.dtype") ||
       flags.typed("workload.weights_dtype") || flags.typed("workload.embedding_dtype") ||
       flags.typed("workload.weights_group") || flags.typed("workload.weights_zeros") ||
+      flags.typed("workload.int8_weights") || flags.typed("workload.int8_layers") ||
       std::ranges::any_of(flags.overrides, [](const auto& o) { return o.path.starts_with("workload"); }))
     return;
-  scenario.workload.weights_dtype = stored.weights;
-  scenario.workload.embedding_dtype = stored.embedding;
-  scenario.workload.weights_group = stored.group;
-  scenario.workload.weights_zeros = stored.zeros;
+  stored.set(scenario.workload);
 }
 
 ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::EventSink& sink,

@@ -33,7 +33,7 @@ struct ScenarioField {
 
   // As it is written on screen: "1,024", "selective", "norm, activation".
   std::string text(std::int64_t value) const;
-  // Otherwise than where a scenario says nothing.
+  // Whether the scenario's value differs from the field's default.
   bool is_set(const sim::Scenario& scenario) const;
 };
 
@@ -49,7 +49,7 @@ struct FieldSection {
 
 const std::vector<FieldSection>& scenario_fields();
 
-// A field with its value, as Configure writes both: "ZeRO 3", "seq. parallel on".
+// A field and its value, as Configure writes them: "ZeRO 3", "seq. parallel on".
 std::string said(const sim::AnyField& row, const sim::Scenario& scenario);
 
 // Values of a field with which validate() has nothing against it, other fields as they are: at most `most`,

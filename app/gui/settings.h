@@ -16,13 +16,13 @@ inline constexpr float kLeastScale = 0.75f, kGreatestScale = 3.0f;
 
 struct Settings {
   Theme theme = Theme::dark;
-  float scale = 1;                                       // of the interface, on top of the display's own
-  sim::ByteUnits bytes = sim::ByteUnits::binary;         // that memory is shown in
+  float scale = 1;                                       // of the interface, times the display's own
+  sim::ByteUnits bytes = sim::ByteUnits::binary;         // in which memory is shown
   bool still = false;                                    // reduced motion: nothing moves of itself
   std::string layout;                                    // Dear ImGui's ini text; empty: the shipped layout
   std::vector<std::string> closed_panels;                // ids
   std::vector<SavedTab> tabs;                            // of the last session
-  std::size_t tab = 0;                                   // that was shown
+  std::size_t tab = 0;                                   // the one that was shown
   std::vector<std::filesystem::path> recent_files = {};  // opened or saved, the newest first
   // The user's own keys, by the command's id: "Ctrl+T", or "" for none.
   std::map<std::string, std::string> keys = {};

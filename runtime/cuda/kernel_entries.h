@@ -25,14 +25,14 @@ kernels::SelectiveScanShape selective_scan_shape(const sim::Dims& dims, std::int
 bool takes_scan(const sim::Operation& operation);
 // Latent attention.
 std::span<const KernelEntry> cuda_latent_kernels();
-// Activations that elementwise.h has not, norms of queries and keys, columns of wider rows.
+// Activations that elementwise.h does not have, norms of queries and keys, columns of wider rows.
 std::span<const KernelEntry> cuda_layer_kernels();
 
 // A product of each head's own rows, of latent attention that decodes (sim::Place::absorbs_keys, _values).
 void absorb(const Call& call);
 bool is_absorbed(const sim::Operation& operation);
 
-// What operations.cu has for activations without weights of rows, else those that take them.
+// The kernels of operations.cu, or, where the operation has a weight for each row, those that multiply by it.
 void swiglu(const Call& call);
 void swiglu_backward(const Call& call);
 

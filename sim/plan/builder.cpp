@@ -7,6 +7,7 @@
 
 #include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
+#include "sim/scenario/layer_list.h"
 
 namespace sim {
 namespace {
@@ -73,6 +74,22 @@ std::int64_t held_vocabulary(const Scenario& s) {
   const std::int64_t rows = (s.model.vocab_size + ranks - 1) / ranks;
   const std::int64_t multiple = s.workload.task == Task::train ? s.implementation.vocabulary_multiple : 1;
   return (rows + multiple - 1) / multiple * multiple;
+}
+
+LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
+  const Model& m = s.model;
+  const std::int64_t longest = longest_sequence(s.workload);
+  const auto in_int8 = [&] {
+    const auto layers = layers_listed(s.workload.int8_layers);
+    return layers && std::ranges::binary_search(*layers, layer);
+  };
+  return {.sort = m.sort_of_layer(layer),
+          .experts = m.is_expert_layer(layer),
+          .window = (longest > m.sliding_window && m.is_window_layer(layer)) ||
+                    (longest > m.attention_chunk_size && m.is_chunk_layer(layer)),
+          .unrotated = m.is_unrotated_layer(layer),
+          .lowest = trains_adapters(s.workload) && layer == 0,
+          .int8 = mixes_int8(s.workload) && in_int8()};
 }
 
 std::vector<LayerKind> layer_kinds(const Scenario& scenario) {

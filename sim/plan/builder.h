@@ -109,6 +109,7 @@ struct LayerKind {
   bool window = false;     // a query sees a window or a segment of the tokens before it
   bool unrotated = false;  // no rotary embedding
   bool lowest = false;     // nothing below it learns
+  bool int8 = false;       // its int8_weights are in int8, and those of other layers are not
   bool operator==(const LayerKind&) const = default;
   bool attends() const { return sort == LayerSort::whole || sort == LayerSort::attention; }
   bool has_states() const { return sort == LayerSort::state_space; }
@@ -133,15 +134,15 @@ struct LayerKind {
     return experts ? Unit::expert_layer : Unit::layer;
   }
   // The beginning of its blocks' names: "layer", "layer.experts", "layer.window",
-  // "layer.window.experts", "layer.unrotated", "layer.lowest", ...; in hybrid models "layer.state_space",
-  // "layer.attention", "layer.mlp", "layer.experts".
+  // "layer.window.experts", "layer.unrotated", "layer.lowest", "layer.int8", ...; in hybrid models
+  // "layer.state_space", "layer.attention", "layer.mlp", "layer.experts".
   std::string prefix() const {
     const std::string_view own = has_states()                      ? ".state_space"
                                  : sort == LayerSort::attention    ? ".attention"
                                  : sort == LayerSort::feed_forward ? ".mlp"
                                                                    : "";
     return std::string("layer").append(own) + (window ? ".window" : "") + (unrotated ? ".unrotated" : "") +
-           (lowest ? ".lowest" : "") + (experts ? ".experts" : "");
+           (lowest ? ".lowest" : "") + (int8 ? ".int8" : "") + (experts ? ".experts" : "");
   }
 };
 // Tokens of the longest sequence that a workload makes.
@@ -149,16 +150,7 @@ inline std::int64_t longest_sequence(const Workload& w) {
   return w.task == Task::train ? w.seq_len : w.prompt_length + w.max_new_tokens;
 }
 // A window or a segment as long as all sequences hides nothing: such a layer is like any other.
-inline LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
-  const Model& m = s.model;
-  const std::int64_t longest = longest_sequence(s.workload);
-  return {.sort = m.sort_of_layer(layer),
-          .experts = m.is_expert_layer(layer),
-          .window = (longest > m.sliding_window && m.is_window_layer(layer)) ||
-                    (longest > m.attention_chunk_size && m.is_chunk_layer(layer)),
-          .unrotated = m.is_unrotated_layer(layer),
-          .lowest = trains_adapters(s.workload) && layer == 0};
-}
+LayerKind kind_of_layer(const Scenario& scenario, std::int64_t layer);
 // The kinds of layers that a scenario's model has, in the order in which they first come.
 std::vector<LayerKind> layer_kinds(const Scenario& scenario);
 // The units of these layers, each once.

@@ -246,6 +246,8 @@ class SectionWriter {
 GenerationPlan make_generation_blocks(const Scenario& scenario) {
   PlanBuilder b(scenario);
   const DecoderParameters parameters = add_parameters(b, false);
+  const DecoderParameters in_int8 =
+      scenario.workload.int8_layers.empty() ? parameters : with_weights_in_int8(b, parameters);
   const GenerationBuffers buffers = add_buffers(b);
   const Model& model = scenario.model;
   GenerationPlan generation;
@@ -253,7 +255,8 @@ GenerationPlan make_generation_blocks(const Scenario& scenario) {
   const auto add_layers = [&](bool decodes) {
     const std::vector<LayerKind> kinds = layer_kinds(scenario);
     std::vector<BlockId> of_kind, of_layer;
-    for (const LayerKind kind : kinds) of_kind.push_back(b.add(layer(b, parameters, buffers, kind, decodes)));
+    for (const LayerKind kind : kinds)
+      of_kind.push_back(b.add(layer(b, kind.int8 ? in_int8 : parameters, buffers, kind, decodes)));
     for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
       const auto at = std::ranges::find(kinds, kind_of_layer(scenario, l)) - kinds.begin();
       of_layer.push_back(of_kind[static_cast<std::size_t>(at)]);

@@ -129,11 +129,17 @@ class ParameterWriter {
 
   // Tensor-parallel ranks divide the output columns, and the bias with them.
   Affine column_parallel(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias) {
-    return linear(name, outputs, inputs, bias, false);
+    return linear(name, builder_.types().weights, outputs, inputs, bias, false);
+  }
+  Affine column_parallel(LayerProduct product, std::int64_t outputs, std::int64_t inputs, bool bias) {
+    return linear(name_of(builder_.model(), product), stored_weights(product), outputs, inputs, bias, false);
   }
   // Ranks divide the inputs. The outputs are partial sums, and every rank has the bias.
   Affine row_parallel(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias) {
-    return linear(name, outputs, inputs, bias, true);
+    return linear(name, builder_.types().weights, outputs, inputs, bias, true);
+  }
+  Affine row_parallel(LayerProduct product, std::int64_t outputs, std::int64_t inputs, bool bias) {
+    return linear(name_of(builder_.model(), product), stored_weights(product), outputs, inputs, bias, true);
   }
 
   // Beside column_parallel products, B is divided with the outputs; beside row_parallel ones, A with the
@@ -183,10 +189,17 @@ class ParameterWriter {
   }
 
  private:
-  Affine linear(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias,
+  // In layers whose kind is not `int8`.
+  DType stored_weights(LayerProduct product) const {
+    const Workload& w = builder_.scenario().workload;
+    const bool in_all = mixes_int8(w) && w.int8_layers.empty();
+    return in_all && names_in_int8(w, product) ? DType::int8 : builder_.types().weights;
+  }
+
+  Affine linear(std::string_view name, DType stored, std::int64_t outputs, std::int64_t inputs, bool bias,
                 bool replicated_bias) {
     Affine a;
-    a.weight = tensor(joined(name, ".weight"), {outputs, inputs}, true, false, builder_.types().weights);
+    a.weight = tensor(joined(name, ".weight"), {outputs, inputs}, true, false, stored);
     if (bias) a.bias = tensor(joined(name, ".bias"), {outputs}, true, replicated_bias);
     a.weight = written(a.weight);
     a.bias = written(a.bias);
@@ -197,9 +210,9 @@ class ParameterWriter {
 
   // Weights that are read in fewer than 16 bits have a scale for each row or each group of its columns. Our
   // own kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a
-  // scale and a minimum in fp16 (kernels/quantised.h); where the workload has no zeros, a scale in fp16.
+  // scale and a minimum in fp16 (kernels/quantised.h); where it has no zeros, a scale in fp16.
   // Other software has 16 bits, with a zero beside them where integers come in groups (AWQ and GPTQ
-  // checkpoints; gpt-fast, quantize.py) and the workload has zeros. Experts in the format that their model
+  // checkpoints; gpt-fast, quantize.py) and has_zeros(). Experts in the format that their model
   // was published in have the scales of that format.
   void add_scales_of_groups(BufferId weight, bool of_experts) {
     const Buffer of = builder_.buffer(weight);
@@ -212,7 +225,7 @@ class ParameterWriter {
     const std::int64_t columns = shape.back().factor;
     shape[shape.size() - 1] = group > 0 ? (columns + group - 1) / group : 1;
     if (own_format) return add_beside(weight, "scales.", DType::int8, shape);  // MXFP4: an exponent
-    const bool zeros = s.workload.weights_zeros;
+    const bool zeros = has_zeros(s.workload, of.dtype);
     if (s.implementation.runs_here)
       return add_beside(weight, "scales.", zeros ? DType::fp32 : DType::fp16, shape);
     add_beside(weight, "scales.", builder_.types().stored, shape);
@@ -257,6 +270,15 @@ class ParameterWriter {
   bool of_one_layer_ = false;
 };
 
+constexpr std::string_view kInt8Prefix = "int8.";
+
+// A layer's weight under another name, in int8.
+Tensor in_int8(PlanBuilder& builder, const Tensor& weight) {
+  const Buffer& of = builder.buffer(weight.parameter);
+  ParameterWriter w(builder, false);
+  return w.tensor(joined(kInt8Prefix, of.name), Shape(of.shape), true, weight.replicated, DType::int8);
+}
+
 constexpr std::size_t kSomeTensors = 16;  // a unit of most models has no more
 
 LatentParameters add_latent_parameters(ParameterWriter& w, const Model& m) {
@@ -298,6 +320,35 @@ ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
 }
 
 }  // namespace
+
+std::string_view parameter_name(std::string_view buffer) {
+  return buffer.substr(buffer.starts_with(kInt8Prefix) ? kInt8Prefix.size() : 0);
+}
+
+DecoderParameters with_weights_in_int8(PlanBuilder& builder, DecoderParameters p) {
+  const Workload& w = builder.scenario().workload;
+  for (const auto& [product, parameters] : {std::pair{LayerProduct::qkv, &DecoderParameters::qkv},
+                                            {LayerProduct::output, &DecoderParameters::attention_output},
+                                            {LayerProduct::up, &DecoderParameters::mlp_up},
+                                            {LayerProduct::down, &DecoderParameters::mlp_down}})
+    if (Tensor& weight = (p.*parameters).weight; weight && names_in_int8(w, product))
+      weight = in_int8(builder, weight);
+  return p;
+}
+
+std::string_view name_of(const Model& model, LayerProduct product) {
+  switch (product) {
+    case LayerProduct::qkv:
+      return "layer.attention.qkv";
+    case LayerProduct::output:
+      return "layer.attention.output";
+    case LayerProduct::up:
+      return is_gated(model.activation) ? "layer.mlp.gate_up" : "layer.mlp.up";
+    case LayerProduct::down:
+      break;
+  }
+  return "layer.mlp.down";
+}
 
 std::vector<Tensor> DecoderParameters::embedding_group() const {
   std::vector<Tensor> group;
@@ -433,9 +484,9 @@ void add_attention_parameters(ParameterWriter& w, const Model& m, bool divides_k
   if (m.has_latent_attention())
     p.latent = add_latent_parameters(w, m);
   else
-    p.qkv = w.column_parallel("layer.attention.qkv", m.qkv_size(), m.hidden_size, m.attention_bias);
+    p.qkv = w.column_parallel(LayerProduct::qkv, m.qkv_size(), m.hidden_size, m.attention_bias);
   p.attention_output =
-      w.row_parallel("layer.attention.output", m.hidden_size, m.value_size(), m.attention_output_bias);
+      w.row_parallel(LayerProduct::output, m.hidden_size, m.value_size(), m.attention_output_bias);
   if (m.qk_norm == QkNorm::per_head)
     p.qk_norm.weight = w.tensor("layer.attention.qk_norm.weight", {2 * m.head_dim}, true, true);
   if (m.qk_norm == QkNorm::all_heads)
@@ -475,9 +526,8 @@ void add_layer_parameters(ParameterWriter& w, const Model& m, const std::vector<
   if ((dense || experts) && !m.shared_norm && m.norms_before()) p.mlp_norm = w.norm("layer.mlp_norm", true);
   if ((dense || experts) && m.norms_after()) p.mlp_output_norm = w.norm("layer.mlp_output_norm", true);
   if (dense) {
-    p.mlp_up = w.column_parallel(is_gated(m.activation) ? "layer.mlp.gate_up" : "layer.mlp.up",
-                                 m.mlp_up_size(), m.hidden_size, m.mlp_bias);
-    p.mlp_down = w.row_parallel("layer.mlp.down", m.hidden_size, m.intermediate_size, m.mlp_bias);
+    p.mlp_up = w.column_parallel(LayerProduct::up, m.mlp_up_size(), m.hidden_size, m.mlp_bias);
+    p.mlp_down = w.row_parallel(LayerProduct::down, m.hidden_size, m.intermediate_size, m.mlp_bias);
   }
   if (experts) p.experts = add_expert_parameters(w, m);
 }

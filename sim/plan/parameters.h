@@ -149,6 +149,15 @@ inline Unit prediction_unit(const Model& whole) {
 // The beginning of the names of a module's buffers and operations.
 std::string module_prefix(std::size_t module);
 
+// The product's name in plans: "layer.mlp.down". That of its weight has ".weight" behind it.
+std::string_view name_of(const Model& model, LayerProduct product);
+
+// The parameter whose values a buffer of parameters has, by the name under which files have it.
+std::string_view parameter_name(std::string_view buffer);
+
+// The parameters of layers whose kind is `int8`: of those named in int8_weights, buffers of their own.
+DecoderParameters with_weights_in_int8(PlanBuilder& builder, DecoderParameters parameters);
+
 // Adds the buffers; names are those of plan/README.md.
 DecoderParameters add_parameters(PlanBuilder& builder, bool training);
 

@@ -109,6 +109,7 @@ bool reduces_gradients(const Scenario& scenario);
 bool keeps_inputs_at_intervals(const Scenario& scenario);
 bool recomputes_operations(const Scenario& scenario);
 bool keeps_cache(const Scenario& scenario);
+bool has_int4_weights(const Scenario& scenario);
 bool freezes_weights(const Scenario& scenario);
 bool accumulates_on_one_device(const Scenario& scenario);
 

@@ -1,5 +1,6 @@
 // The workload: what is asked of the model, training steps or generation.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ enum class FrozenWeights {
   nf4,         // 4 bits, a scale of 32 bits for 64 weights (Dettmers et al. 2023, arXiv 2305.14314)
   nf4_double,  // the scales in 8 bits, 256 of them with a scale of their own (there, section 3)
 };
+
+// The products of a layer that int8_weights may name. qkv: queries, keys and values; up: with the gate, where
+// there is one.
+enum class LayerProduct { qkv, output, up, down };
 
 struct Workload {
   Task task = Task::train;
@@ -65,6 +70,10 @@ struct Workload {
   std::int64_t kv_block = 0;
   std::int64_t weights_group = 0;  // weights that share a scale of 16 bits; 0: a whole row
   bool weights_zeros = true;       // beside it, in 16 bits, the code of zero or the least weight
+  // LayerProducts whose weights are in int8 where weights_dtype is int4, as in files that mix types, and in
+  // which layers they are (layer_list.h; empty: in all). What is in int8 beside int4 has no zeros: has_zeros().
+  std::vector<std::string> int8_weights;
+  std::string int8_layers;
 
   // Mixture of experts. Expected tokens of the busiest device over the mean: 1 is balanced routing, the aim
   // of the losses and biases of training. Memory is sized for so many, unless the implementation has room for
@@ -123,12 +132,28 @@ inline constexpr auto kFields<Workload> = [] {
           "weights that share a scale; 0: a whole row").between(0, kLargestWidth).when(generates).seldom_set(),
     field("weights_zeros", &W::weights_zeros, "weights-zeros", "zeros of groups",
           "a zero beside each group's scale; without it codes lie around zero").when(generates).seldom_set(),
+    field("int8_weights", &W::int8_weights, "int8-weights", "in int8",
+          "products of a layer whose weights are in int8 beside others in int4, by commas").one_of(words_of<LayerProduct>()).when(has_int4_weights).seldom_set(),
+    field("int8_layers", &W::int8_layers, "int8-layers", "",
+          "layers in which --int8-weights are in int8, as 0-3,7; unset: in all").when(has_int4_weights).seldom_set(),
     field("expert_imbalance", &W::expert_imbalance, "expert-imbalance", "imbalance",
           "tokens of the busiest device over the mean; 1: balanced").between(1, kMostExperts).when(has_experts).seldom_set(),
     field("expert_capacity_factor", &W::expert_capacity_factor, "expert-capacity-factor", "capacity",
           "rows an expert has places for over the mean, others are dropped; 0: none is").between(0, kMostExperts).when(has_experts).seldom_set()};
 }();
 // clang-format on
+
+// Whether weights that are stored in `stored` have a zero beside each group's scale.
+inline bool has_zeros(const Workload& w, DType stored) {
+  return w.weights_zeros && !(stored == DType::int8 && w.weights_dtype == DType::int4);
+}
+
+inline bool names_in_int8(const Workload& w, LayerProduct product) {
+  return std::ranges::find(w.int8_weights, name(product)) != w.int8_weights.end();
+}
+inline bool mixes_int8(const Workload& w) {
+  return w.task == Task::generate && w.weights_dtype == DType::int4 && !w.int8_weights.empty();
+}
 
 inline bool trains_adapters(const Workload& w) {
   return w.task == Task::train && w.lora_rank > 0;

@@ -4,10 +4,12 @@
     python3 tests/bench/decode.py --gguf FILE [--program build/release/app/ridgepoint]
     python3 tests/bench/decode.py --gguf FILE --as-1b Q8_0 Q4_0     models of a 1B shape, of random weights, FILE's tokenizer
 
-Needs llama-cpp-python, and gguf for --as-1b. Both programs compute with the weights as the file stores them; at one sequence,
+Needs llama-cpp-python, and gguf for --as-1b. Types that gguf cannot write, such as Q4_K_M, which mixes types, llama.cpp writes
+from Q8_0. Both programs compute with the weights as the file stores them; at one sequence,
 decode is bound by reading them. Decode: the median of single tokens after a prompt of eight. Prompt: one of 512 tokens.
 """
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -105,6 +107,19 @@ def write_1b(source, stored, target):
     writer.close()
 
 
+def write_1b_as(source, stored, target):
+    import gguf
+    if stored in gguf.GGMLQuantizationType.__members__:
+        return write_1b(source, stored, target)
+    from perplexity import FORMATS, say_nothing, write_as
+    import llama_cpp
+    llama_cpp.llama_log_set(say_nothing, ctypes.c_void_p(0))  # it tells of each tensor
+    wide = target.with_name("wide.gguf")
+    write_1b(source, "Q8_0", wide)
+    write_as(wide, FORMATS[stored], target)
+    wide.unlink()
+
+
 def compare(name, gguf, arguments):
     ours = program_seconds(arguments.program, gguf, arguments.threads, arguments.new_tokens)
     theirs = llama_cpp_seconds(gguf, arguments.threads, arguments.new_tokens)
@@ -126,7 +141,7 @@ def main():
     for stored in arguments.as_1b:
         with tempfile.TemporaryDirectory() as folder:
             gguf = pathlib.Path(folder, f"1b-{stored}.gguf")
-            write_1b(arguments.gguf, stored, gguf)
+            write_1b_as(arguments.gguf, stored, gguf)
             compare(f"1B, {stored}", gguf, arguments)
 
 

@@ -107,13 +107,7 @@ int measure(int argc, char** argv) {
   };
   const Way ways[] = {
       {"fp32", DType::fp32, {}, {}, {}, 0},
-      {kStored,
-       DType::fp32,
-       source.stored.weights,
-       source.stored.embedding,
-       {},
-       source.stored.group,
-       source.stored.zeros},
+      {kStored, DType::fp32, {}, {}, {}, 0},
       {"int8, groups of 32", DType::fp32, DType::int8, DType::int8, {}, 32},
       {"int8, no minima", DType::fp32, DType::int8, DType::int8, {}, 32, false},
       {"int8, rows", DType::fp32, DType::int8, DType::int8, {}, 0},
@@ -134,6 +128,7 @@ int measure(int argc, char** argv) {
     workload.kv_dtype = way.cache;
     workload.weights_group = way.group;
     workload.weights_zeros = way.zeros;
+    if (way.name == kStored) source.stored.set(workload);
     const double p = perplexity(source, workload, texts);
     if (exact == 0) exact = p;
     std::printf("%-24s %9.4f  %+7.3f %%\n", way.name, p, 100 * (p / exact - 1));

@@ -19,6 +19,7 @@
 #include "runtime/text/tokenizer.h"
 #include "source_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/gguf_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -27,17 +28,17 @@ using nlohmann::json;
 using runtime::Gguf;
 using runtime::InputError;
 using runtime::Safetensors;
+using tests::gguf_header;
+using tests::gguf_tensor;
+using tests::gguf_text;
+using tests::padded;
+using tests::raw;
 
 const std::filesystem::path kData = RIDGEPOINT_SOURCE_DIR "/tests/runtime/data";
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-template <typename T>
-std::string raw(T value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
 std::string safetensors(const std::string& header, std::size_t data_bytes) {
@@ -297,28 +298,6 @@ TEST_CASE("a safetensors header that lies is refused with the file and the tenso
   const auto length_lies = folder.write("x.safetensors", raw<std::uint64_t>(~std::uint64_t{0}) + "{}");
   CHECK(contains(refusal<Safetensors>(length_lies), "header's length"));
 }
-
-namespace {
-
-// A GGUF header by hand, to be spoilt: `entries` metadata and `tensors` tensor descriptions follow as given.
-std::string gguf_text(std::string_view text) {
-  return raw<std::uint64_t>(text.size()) + std::string(text);
-}
-std::string gguf_header(std::uint64_t tensors, std::uint64_t entries, std::uint32_t version = 3) {
-  return "GGUF" + raw(version) + raw(tensors) + raw(entries);
-}
-std::string gguf_tensor(std::string_view name, const std::vector<std::uint64_t>& dimensions,
-                        std::uint32_t type, std::uint64_t offset) {
-  std::string result = gguf_text(name) + raw(static_cast<std::uint32_t>(dimensions.size()));
-  for (const std::uint64_t dimension : dimensions) result += raw(dimension);
-  return result + raw(type) + raw(offset);
-}
-std::string padded(std::string header, std::size_t data_bytes, std::size_t alignment = 32) {
-  header.resize((header.size() + alignment - 1) / alignment * alignment);
-  return header + std::string(data_bytes, '\0');
-}
-
-}  // namespace
 
 TEST_CASE("a GGUF file that lies is refused with the file and the field") {
   const TemporaryFolder folder;

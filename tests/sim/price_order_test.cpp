@@ -10,6 +10,7 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/priced_plan.h"
 #include "sim/plan/legality.h"
+#include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
@@ -168,6 +169,30 @@ TEST_CASE(
       }
       CHECK(scales == weights / static_cast<double>(group) * (zeros ? 32 : 16));
     }
+}
+
+TEST_CASE("weights in int4 whose products are all named in int8 cost what int8 without zeros costs") {
+  const Chip c = chip("h100-sxm");
+  for (const std::string implementation : {"ridgepoint", "vllm_0.14"}) {
+    Scenario s = on(c, test::generation(load_model_preset("llama-3.1-8b"), 128, 4));
+    s.implementation = load_implementation_preset(implementation);
+    s.workload.weights_dtype = DType::int8;
+    s.workload.weights_group = 32;
+    s.workload.weights_zeros = false;
+    const Report in_8 = predict(s);
+    s.workload.weights_dtype = DType::int4;
+    s.workload.weights_zeros = true;
+    double before = predict(s).step_time.value;
+    for (const std::string_view product : words_of<LayerProduct>()) {
+      s.workload.int8_weights.emplace_back(product);
+      const double after = predict(s).step_time.value;
+      CHECK(after > before);
+      before = after;
+    }
+    const Report named = predict(s);
+    CHECK(named.step_time.value == Approx(in_8.step_time.value).epsilon(1e-12));
+    CHECK(peak_memory(named) == peak_memory(in_8));
+  }
 }
 
 TEST_CASE(

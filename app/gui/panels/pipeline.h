@@ -12,7 +12,7 @@ namespace app::gui {
 enum class PipelineColoring { phase, micro_batch };
 enum class PipelineView { stages, operations };
 
-// Operations of one stream, beneath each other with others.
+// The operations of one stream. Lanes are drawn one below the other.
 struct OperationLane {
   std::string label;  // "predicted", "rank 3, collectives"
   bool measured = false;
@@ -20,7 +20,7 @@ struct OperationLane {
   std::shared_ptr<const RankOperations> of;
   std::vector<sim::OperationSpan> spans;  // by start
 };
-// Those of a stage.
+// The lanes of one stage.
 struct OperationLanes {
   std::shared_ptr<const RankOperations> predicted, measured;
   int stage = -1;
@@ -31,8 +31,8 @@ struct OperationLanes {
 struct PipelineState {
   PipelineView view = PipelineView::stages;
   PipelineColoring coloring = PipelineColoring::phase;
-  double predicted = 0;                           // seconds, of the step that the rest is about
-  double duration = 0;                            // of the longer of it and the one measured
+  double predicted = 0;                           // seconds of the step that is shown
+  double duration = 0;                            // seconds of the longer of the two, predicted and measured
   double begin = 0, end = 0;                      // of the time in view
   double cursor = 0;                              // the moment that is read off
   int stage = 0;                                  // the one whose memory is taken apart
