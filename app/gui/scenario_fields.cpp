@@ -14,6 +14,7 @@
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/fields.h"
+#include "sim/scenario/layer_list.h"
 
 namespace app::gui {
 namespace {
@@ -183,6 +184,34 @@ ScenarioField engine_kv_block() {
     return s.implementation.serving && s.implementation.serving->kv_block > 0
                ? "tokens of a page"
                : "contiguous: a sequence's whole length at once";
+  };
+  return field;
+}
+
+// The layers that llama.cpp's mixtures ending in _M store in more bits: the outer eighths, and every third
+// between them (use_more_bits() in src/llama-quant.cpp).
+std::string layers_of_mixtures(const Scenario& s) {
+  const std::int64_t all = s.model.num_hidden_layers, eighth = all / 8;
+  std::vector<std::int64_t> layers;
+  for (std::int64_t l = 0; l < all; ++l)
+    if (l < eighth || l >= 7 * all / 8 || (l - eighth) % 3 == 2) layers.push_back(l);
+  return sim::layer_list(layers);
+}
+
+ScenarioField int8_layers() {
+  const AnyField& row = sim::field_of(&W::int8_layers);
+  ScenarioField field{.label = "int8 in layers", .name = row.path(), .choices = {"all", "outer, each third"}};
+  field.applies = row.applies;
+  field.rare = row.rare;
+  field.read = [](const Scenario& s) -> std::int64_t {
+    const std::string& layers = s.workload.int8_layers;
+    return layers.empty() ? 0 : layers == layers_of_mixtures(s) ? 1 : 2;
+  };
+  field.write = [](Scenario& s, std::int64_t value) {
+    s.workload.int8_layers = value == 0 ? "" : layers_of_mixtures(s);
+  };
+  field.says = [](const Scenario& s) {
+    return s.workload.int8_layers.empty() ? "" : "layers " + s.workload.int8_layers;
   };
   return field;
 }
@@ -441,7 +470,10 @@ std::vector<FieldSection> make_sections() {
                                                            : "priced only: others' software");
            }},
   };
-  for (FieldSection& section : sections) add_rows(section.fields, section.id);
+  for (FieldSection& section : sections) {
+    add_rows(section.fields, section.id);
+    if (std::string_view(section.id) == "workload") section.fields.push_back(int8_layers());
+  }
   sections.back().fields.push_back(engine_kv_block());
   return sections;
 }

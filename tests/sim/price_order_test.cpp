@@ -192,6 +192,17 @@ TEST_CASE("weights in int4 whose products are all named in int8 cost what int8 w
     const Report named = predict(s);
     CHECK(named.step_time.value == Approx(in_8.step_time.value).epsilon(1e-12));
     CHECK(peak_memory(named) == peak_memory(in_8));
+    const auto in_layers = [&](const char* layers) {
+      s.workload.int8_layers = layers;
+      return predict(s);
+    };
+    const Report all = in_layers("0-31"), some = in_layers("0-3,20"), one = in_layers("7");
+    CHECK(all.step_time.value == Approx(named.step_time.value).epsilon(1e-12));
+    CHECK(peak_memory(all) == peak_memory(named));
+    CHECK(some.step_time < all.step_time);
+    CHECK(one.step_time < some.step_time);
+    CHECK(peak_memory(some) < peak_memory(all));
+    CHECK(peak_memory(one) < peak_memory(some));
   }
 }
 
