@@ -92,11 +92,11 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
   if (calibration) {
     if (const auto measured = calibrated_ratio(*calibration, shape)) {
       // In a step a kernel finds other caches and neighbours than when timed alone. So even an exact shape is
-      // known no better than samples predict each other in the median.
+      // known no better than samples predict each other.
       const auto known = calibration->residual_of.find({op.kind, op.dtype});
       const Residual residual =
           known != calibration->residual_of.end() ? known->second : calibration->residual;
-      const double error = measured->exact ? std::max(measured->spread, residual.median) : residual.p90;
+      const double error = std::max(measured->exact ? measured->spread : 0, residual.p90);
       return with_error(best.time() * measured->ratio, error,
                         bound_of(best.launch, best.compute, best.memory),
                         measured->exact ? Provenance::calibrated : Provenance::interpolated);
