@@ -276,14 +276,20 @@ void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, cons
   }
 }
 
-void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight, EmbeddingShape s) {
+void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight,
+                         const float* position_weight, const std::int32_t* positions, EmbeddingShape s) {
+  const bool adds_positions = position_weight && s.first == 0;
   parallel_ranges(s.B * s.T, s.C, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
+      float* const row = out + r * s.C;
       const std::int64_t token = tokens[r] - s.first;
       if (token < 0 || token >= s.V)
-        std::fill_n(out + r * s.C, s.C, 0.0f);
+        std::fill_n(row, s.C, 0.0f);
       else
-        read_row(out + r * s.C, RowPlace(weight, token, s.V, s.C));
+        read_row(row, RowPlace(weight, token, s.V, s.C));
+      if (!adds_positions) continue;
+      const std::int64_t position = (positions ? positions[r / s.T] : 0) + r % s.T;
+      for (std::int64_t c = 0; c < s.C; ++c) row[c] += position_weight[position * s.C + c];
     }
   });
 }

@@ -70,8 +70,9 @@ void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::
 void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, const float* bias,
                       const float* residual, MatmulShape s);
 
-// out (B, T, C) = rows of weight (V, C) by token; zeros for tokens of other parts.
-void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight, EmbeddingShape s);
+// As embedding_forward() (kernels/embedding.h), by rows of weight (V, C).
+void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight,
+                         const float* position_weight, const std::int32_t* positions, EmbeddingShape s);
 
 // values (N, K): what the weight stands for.
 void dequantise(float* values, QuantisedWeight weight, std::int64_t N, std::int64_t K);

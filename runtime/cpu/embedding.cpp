@@ -29,10 +29,10 @@ constexpr CpuKernelRow kRows[] = {
     {K::embedding,
      [](const A& a, const S& settings) {
        cpu::embedding_quantised(a.f32(R::out), a.i32(R::tokens), a.quantised(a.hidden()),
-                                part_of(a, settings));
+                                a.f32(R::position_weight), a.i32(R::positions), part_of(a, settings));
      },
      sim::DType::fp32,
-     {{{R::weight, kCodes}, {R::weight_scales, kScalesOfCodes}, {R::position_weight, ElementTypes{}}}}},
+     {{{R::weight, kCodes}, {R::weight_scales, kScalesOfCodes}}}},
     {K::embedding_backward,
      [](const A& a, const S& settings) {
        cpu::embedding_backward(a.f32(R::dweight), a.f32(R::dposition_weight), a.f32(R::dout),

@@ -175,19 +175,21 @@ TEST_CASE(
     REQUIRE(kernels::cpu::pack_quantised(stored.weight(), {codes, scales, minima}, N, K));
     CHECK(values_of(stored, {1, N, K}) == expected);
 
-    // As the part of a vocabulary that begins with id 5, too: ids of other parts have rows of zeros.
-    for (const std::int32_t first : {0, 5}) {
-      const std::vector<std::int32_t> tokens{20, 0, 15, 4, 25, 26, 16};
-      std::vector<float> rows(tokens.size() * static_cast<std::size_t>(K));
-      kernels::cpu::embedding_quantised(rows.data(), tokens.data(), stored.weight(),
-                                        {std::ssize(tokens), 1, K, N, first});
-      for (std::size_t r = 0; r < tokens.size(); ++r) {
-        const std::int64_t row = tokens[r] - first;
-        for (std::int64_t k = 0; k < K; ++k)
-          CHECK(rows[r * static_cast<std::size_t>(K) + static_cast<std::size_t>(k)] ==
-                (row < 0 || row >= N ? 0 : expected[static_cast<std::size_t>(row * K + k)]));
+    // With and without positions, as the whole vocabulary and as the part that begins with id 5.
+    const std::vector<std::int32_t> tokens{20, 0, 15, 4, 25, 26, 16, 3}, starts{2, 0};
+    const std::int64_t B = 2, T = 4;
+    std::vector<float> position_weight;
+    for (std::int64_t i = 0; i < 6 * K; ++i) position_weight.push_back(0x1p-6f * static_cast<float>(i % 61));
+    std::vector<float> rows(tokens.size() * static_cast<std::size_t>(K)), wide(rows.size());
+    for (const std::int32_t first : {0, 5})
+      for (const float* const added : std::initializer_list<const float*>{nullptr, position_weight.data()}) {
+        const kernels::EmbeddingShape shape{B, T, K, N, first};
+        kernels::cpu::embedding_quantised(rows.data(), tokens.data(), stored.weight(), added, starts.data(),
+                                          shape);
+        kernels::cpu::embedding_forward(wide.data(), tokens.data(), expected.data(), added, starts.data(),
+                                        shape);
+        CHECK(rows == wide);
       }
-    }
   }
 }
 

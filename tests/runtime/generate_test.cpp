@@ -324,8 +324,7 @@ TEST_CASE("Prompts that the model cannot read are refused by a sentence") {
 namespace {
 
 // Rows of whole groups of 32 columns.
-sim::Model wide_llama() {
-  sim::Model m = tests::small_llama();
+sim::Model widened(sim::Model m) {
   m.hidden_size = 64;
   m.intermediate_size = 96;
   return m;
@@ -335,7 +334,9 @@ sim::Model wide_llama() {
 
 TEST_CASE(
     "Weights in 8 and 4 bits give logits as far off as their steps are, in the memory that was predicted") {
-  sim::Scenario scenario = tests::generation(wide_llama(), 6, 2);
+  const sim::Model model = widened(GENERATE(tests::small_llama(), tests::small_gpt()));
+  CAPTURE(model.name);
+  sim::Scenario scenario = tests::generation(model, 6, 2);
   const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
   scenario.workload.prompt_length = 5;
   const runtime::Generation exact = generate(scenario, settings);
@@ -393,7 +394,7 @@ TEST_CASE("In bf16, and with a KV cache in bf16, logits are fp32's to the roundi
 }
 
 TEST_CASE("Weights in groups that rows are no whole multiples of are refused with what there is") {
-  sim::Scenario scenario = tests::generation(wide_llama(), 2);
+  sim::Scenario scenario = tests::generation(widened(tests::small_llama()), 2);
   scenario.workload.weights_dtype = sim::DType::int4;
   scenario.workload.weights_group = 48;
   CHECK_THROWS_WITH(
