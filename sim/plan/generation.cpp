@@ -246,8 +246,8 @@ class SectionWriter {
 GenerationPlan make_generation_blocks(const Scenario& scenario) {
   PlanBuilder b(scenario);
   const DecoderParameters parameters = add_parameters(b, false);
-  const DecoderParameters in_int8 =
-      scenario.workload.int8_layers.empty() ? parameters : with_weights_in_int8(b, parameters);
+  const bool any_in_int8 = std::ranges::any_of(layer_kinds(scenario), &LayerKind::int8);
+  const DecoderParameters in_int8 = any_in_int8 ? with_weights_in_int8(b, parameters) : parameters;
   const GenerationBuffers buffers = add_buffers(b);
   const Model& model = scenario.model;
   GenerationPlan generation;

@@ -203,6 +203,12 @@ TEST_CASE("weights in int4 whose products are all named in int8 cost what int8 w
     CHECK(one.step_time < some.step_time);
     CHECK(peak_memory(some) < peak_memory(all));
     CHECK(peak_memory(one) < peak_memory(some));
+    // Lists of what is in int8 mean nothing where weights are not in int4.
+    s.workload.weights_dtype.reset();
+    const std::size_t buffers = make_plan(s).buffers.size();
+    s.workload.int8_weights.clear();
+    s.workload.int8_layers.clear();
+    CHECK(make_plan(s).buffers.size() == buffers);
   }
 }
 
