@@ -22,6 +22,12 @@ inline std::string gguf_header(std::uint64_t tensors, std::uint64_t entries, std
 inline std::string gguf_word(std::string_view key, std::string_view value) {
   return gguf_text(key) + raw<std::uint32_t>(8) + gguf_text(value);
 }
+inline std::string gguf_words(std::string_view key, const std::vector<std::string>& values) {
+  std::string result =
+      gguf_text(key) + raw<std::uint32_t>(9) + raw<std::uint32_t>(8) + raw<std::uint64_t>(values.size());
+  for (const std::string& value : values) result += gguf_text(value);
+  return result;
+}
 inline std::string gguf_integer(std::string_view key, std::uint32_t value) {
   return gguf_text(key) + raw<std::uint32_t>(4) + raw(value);
 }

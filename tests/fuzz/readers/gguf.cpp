@@ -4,48 +4,13 @@
 #include "runtime/formats/gguf.h"
 
 #include <cstdint>
-#include <cstring>
 
 #include "runtime/model_source.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/gguf_file.h"
 
 namespace {
-
-// Writes what the reader reads: the format's own order of fields.
-struct Writer {
-  std::string bytes;
-  template <class T>
-  void raw(T value) {
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  void text(std::string_view value) {
-    raw(std::uint64_t{value.size()});
-    bytes += value;
-  }
-  void key(std::string_view name, std::uint32_t type) {
-    text(name);
-    raw(type);
-  }
-  void integer(std::string_view name, std::uint32_t value) {
-    key(name, 4);
-    raw(value);
-  }
-  void number(std::string_view name, float value) {
-    key(name, 6);
-    raw(value);
-  }
-  void word(std::string_view name, std::string_view value) {
-    key(name, 8);
-    text(value);
-  }
-  void words(std::string_view name, const std::vector<std::string>& values) {
-    key(name, 9);
-    raw(std::uint32_t{8});
-    raw(std::uint64_t{values.size()});
-    for (const std::string& value : values) text(value);
-  }
-};
 
 // A llama of one layer, 8 wide, with a vocabulary of all bytes' written forms and one merge.
 // The embedding's dimensions beyond (8, vocabulary) are 1.
@@ -53,41 +18,28 @@ std::string small_llama(std::uint32_t embedding_dimensions = 2, std::uint32_t he
   std::vector<std::string> tokens;
   for (int byte = 33; byte < 127; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
   tokens.insert(tokens.end(), {"\xc4\xa0", "th", "<|end|>"});
-  Writer file;
-  file.raw(std::uint32_t{0x46554747});
-  file.raw(std::uint32_t{3});
-  file.raw(std::uint64_t{2});   // tensors
-  file.raw(std::uint64_t{14});  // metadata
-  file.word("general.architecture", "llama");
-  file.integer("llama.embedding_length", 8);
-  file.integer("llama.feed_forward_length", 16);
-  file.integer("llama.block_count", 1);
-  file.integer("llama.attention.head_count", heads);
-  file.integer("llama.attention.head_count_kv", 1);
-  file.integer("llama.context_length", 32);
-  file.number("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  file.number("llama.rope.freq_base", 10000);
-  file.word("tokenizer.ggml.model", "gpt2");
-  file.word("tokenizer.ggml.pre", "smollm");
-  file.words("tokenizer.ggml.tokens", tokens);
-  file.words("tokenizer.ggml.merges", {"t h"});
-  file.integer("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(tokens.size() - 1));
-  const std::uint64_t vocabulary = tokens.size(), elements = vocabulary * 8;
-  file.text("token_embd.weight");
-  file.raw(embedding_dimensions);
-  file.raw(std::uint64_t{8});
-  file.raw(vocabulary);
-  for (std::uint32_t more = 2; more < embedding_dimensions; ++more) file.raw(std::uint64_t{1});
-  file.raw(std::uint32_t{1});  // F16
-  file.raw(std::uint64_t{0});
-  const std::uint64_t next = (elements * 2 + 31) / 32 * 32;
-  file.text("output_norm.weight");
-  file.raw(std::uint32_t{1});
-  file.raw(std::uint64_t{8});
-  file.raw(std::uint32_t{0});  // F32
-  file.raw(next);
-  file.bytes.resize((file.bytes.size() + 31) / 32 * 32 + next + 32);
-  return file.bytes;
+  std::string header = tests::gguf_header(2, 14);
+  header += tests::gguf_word("general.architecture", "llama");
+  header += tests::gguf_integer("llama.embedding_length", 8);
+  header += tests::gguf_integer("llama.feed_forward_length", 16);
+  header += tests::gguf_integer("llama.block_count", 1);
+  header += tests::gguf_integer("llama.attention.head_count", heads);
+  header += tests::gguf_integer("llama.attention.head_count_kv", 1);
+  header += tests::gguf_integer("llama.context_length", 32);
+  header += tests::gguf_number("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  header += tests::gguf_number("llama.rope.freq_base", 10000);
+  header += tests::gguf_word("tokenizer.ggml.model", "gpt2");
+  header += tests::gguf_word("tokenizer.ggml.pre", "smollm");
+  header += tests::gguf_words("tokenizer.ggml.tokens", tokens);
+  header += tests::gguf_words("tokenizer.ggml.merges", {"t h"});
+  header += tests::gguf_integer("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(tokens.size() - 1));
+  std::vector<std::uint64_t> dimensions{8, tokens.size()};
+  dimensions.resize(embedding_dimensions, 1);
+  constexpr std::uint32_t kF16 = 1, kF32 = 0;
+  const std::uint64_t next = (tokens.size() * 8 * 2 + 31) / 32 * 32;
+  header += tests::gguf_tensor("token_embd.weight", dimensions, kF16, 0);
+  header += tests::gguf_tensor("output_norm.weight", {8}, kF32, next);
+  return tests::padded(header, next + 32);
 }
 
 }  // namespace
