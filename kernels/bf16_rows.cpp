@@ -9,6 +9,7 @@
 #include "kernels/bf16_values.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/embedding_rows.h"
 #include "kernels/layernorm.h"
 #include "kernels/parallel.h"
 #include "kernels/rmsnorm.h"
@@ -59,22 +60,10 @@ void join(bf16* to, const float* sums, std::int64_t count) {
 
 void embedding_forward(bf16* out, const std::int32_t* tokens, const bf16* weight, const bf16* position_weight,
                        const std::int32_t* positions, EmbeddingShape s) {
-  parallel_ranges(s.B * s.T, s.C, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t id = tokens[row] - s.first;
-      if (id < 0 || id >= s.V) {
-        std::fill_n(out + row * s.C, s.C, bf16{});
-        if (!position_weight || s.first > 0) continue;
-      }
-      const bf16* const token = id < 0 || id >= s.V ? out + row * s.C : weight + id * s.C;
-      if (!position_weight || s.first > 0) {
-        std::copy_n(token, s.C, out + row * s.C);
-        continue;
-      }
-      const std::int64_t position = (positions ? positions[row / s.T] : 0) + row % s.T;
-      add(out + row * s.C, token, position_weight + position * s.C, 1, s.C);
-    }
-  });
+  embed_rows(
+      out, tokens, position_weight, positions, s,
+      [=](bf16* row, std::int64_t token) { std::copy_n(weight + token * s.C, s.C, row); },
+      [=](bf16* row, const bf16* position) { add(row, row, position, 1, s.C); });
 }
 
 void embedding_backward(bf16* dweight, bf16* dposition_weight, const bf16* dout, const std::int32_t* tokens,
@@ -93,7 +82,7 @@ void embedding_backward(bf16* dweight, bf16* dposition_weight, const bf16* dout,
   static thread_local std::vector<std::int64_t> order, firsts;
   order.clear();
   for (std::int64_t r = 0; r < R; ++r)
-    if (tokens[r] >= s.first && tokens[r] < s.first + s.V) order.push_back(r);
+    if (s.has(tokens[r])) order.push_back(r);
   const auto own = static_cast<std::int64_t>(order.size());  // rows of this part of the vocabulary
   std::sort(order.begin(), order.end(), [=](std::int64_t a, std::int64_t b) {
     return tokens[a] != tokens[b] ? tokens[a] < tokens[b] : a < b;

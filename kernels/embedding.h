@@ -9,6 +9,8 @@ struct EmbeddingShape {
   // Where ranks divide the vocabulary: the id of this part's first row. Tokens of other parts give rows of
   // zeros, and positions are added by the part that begins with token 0, so that the parts' sum is the whole.
   std::int64_t first = 0;
+
+  bool has(std::int32_t token) const { return token >= first && token < first + V; }
 };
 
 namespace cpu {

@@ -1,5 +1,7 @@
 #include "kernels/embedding.h"
 
+#include "kernels/bf16_rows.h"
+#include "kernels/bf16_values.h"
 #include "kernels/elementwise.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
@@ -29,6 +31,35 @@ TEST_CASE("embedding_forward looks up tokens and adds positions from where each 
     kernels::cpu::embedding_forward(out.data(), tokens.data(), weight.data(), nullptr, nullptr, s);
     CHECK(out == reference::embedding_forward(tokens, weight, {}, zeros, s));
   }
+}
+
+TEST_CASE("embedding_forward in bf16 rounds once what it gives in fp32, of each part of a vocabulary") {
+  const std::int64_t B = 2, T = 3, C = 65, V = 20;
+  const auto tokens = test::random_ids(B * T, static_cast<std::int32_t>(V), 1);
+  const std::vector<std::int32_t> starts{2, 0};
+  const auto in_bf16 = [](const std::vector<float>& values) {
+    std::vector<kernels::cuda::bf16> narrow(values.size());
+    kernels::cpu::narrow(narrow.data(), values.data(), static_cast<std::int64_t>(values.size()));
+    return narrow;
+  };
+  const auto in_fp32 = [](const std::vector<kernels::cuda::bf16>& values) {
+    std::vector<float> wide(values.size());
+    kernels::cpu::widen(wide.data(), values.data(), static_cast<std::int64_t>(values.size()));
+    return wide;
+  };
+  const auto weight = in_bf16(normal_tensor(V * C, 2)), added = in_bf16(normal_tensor((T + 2) * C, 3));
+  const auto wide_weight = in_fp32(weight), wide_added = in_fp32(added);
+  for (const EmbeddingShape s : {EmbeddingShape{B, T, C, V}, {B, T, C, 12}, {B, T, C, 8, 12}})
+    for (const bool positions : {true, false}) {
+      CAPTURE(s.V, s.first, positions);
+      std::vector<kernels::cuda::bf16> out(static_cast<std::size_t>(B * T * C));
+      std::vector<float> wide(out.size());
+      kernels::cpu::embedding_forward(out.data(), tokens.data(), weight.data() + s.first * C,
+                                      positions ? added.data() : nullptr, starts.data(), s);
+      kernels::cpu::embedding_forward(wide.data(), tokens.data(), wide_weight.data() + s.first * C,
+                                      positions ? wide_added.data() : nullptr, starts.data(), s);
+      CHECK(in_fp32(out) == in_fp32(in_bf16(wide)));
+    }
 }
 
 TEST_CASE("what parts of a vocabulary embed adds up to the whole, and so do their gradients") {
