@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
+#include <iterator>
 #include <optional>
 #include <vector>
 
 #include "kernels/cuda/types.h"
+#include "kernels/embedding_rows.h"
 #include "kernels/parallel.h"
+#include "kernels/quantised_layout.h"
 #include "kernels/quantised_tile.h"
 #include "kernels/vectorize.h"
 
@@ -38,7 +40,7 @@ TileProduct tile_product_of(QuantisedFormat format) {
 
 // Codes of 32 activations in two parts. The largest is 32,639: both of its parts are 127.
 KERNELS_INLINE void code_columns(std::int8_t* high, std::int8_t* low, float& scale, float& sum,
-                                 const float* from) {
+                                 float* half_sums, const float* from) {
   float largest = 0, nothing = 0;
 #pragma omp simd reduction(max : largest) reduction(+ : nothing)
   for (std::int64_t k = 0; k < kColumns; ++k) {
@@ -49,9 +51,9 @@ KERNELS_INLINE void code_columns(std::int8_t* high, std::int8_t* low, float& sca
   constexpr float kMost = 127 * CodedRows::kHigh + 127;
   scale = largest / kMost + nothing;
   const float by = largest > 0 ? kMost / largest : 0.0f;
-  std::int32_t total = 0;
   // Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the significand.
   constexpr float kRound = 12582912.0f;
+  std::int32_t total = 0, codes[kColumns];
 #pragma omp simd reduction(+ : total)
   for (std::int64_t k = 0; k < kColumns; ++k) {
     const float scaled = from[k] * by;
@@ -59,32 +61,40 @@ KERNELS_INLINE void code_columns(std::int8_t* high, std::int8_t* low, float& sca
     const std::int32_t upper = (code + CodedRows::kHigh / 2) >> CodedRows::kLowBits;
     high[k] = static_cast<std::int8_t>(upper);
     low[k] = static_cast<std::int8_t>(code - CodedRows::kHigh * upper);
+    codes[k] = code;
     total += code;
   }
+  std::int32_t first_half = 0;
+#pragma omp simd reduction(+ : first_half)
+  for (std::int64_t k = 0; k < CodedRows::kHalf; ++k) first_half += codes[k];
   sum = scale * static_cast<float>(total);
+  half_sums[0] = scale * static_cast<float>(first_half);
+  half_sums[1] = scale * static_cast<float>(total - first_half);
 }
 
-KERNELS_MULTIVERSION void code_range(std::int8_t* parts, float* scales, float* sums, const float* from,
-                                     std::int64_t begin, std::int64_t end) {
+KERNELS_MULTIVERSION void code_range(std::int8_t* parts, float* scales, float* sums, float* half_sums,
+                                     const float* from, std::int64_t begin, std::int64_t end) {
   for (std::int64_t chunk = begin; chunk < end; ++chunk) {
     std::int8_t* const high = parts + chunk * 2 * kColumns;
-    code_columns(high, high + kColumns, scales[chunk], sums[chunk], from + chunk * kColumns);
+    code_columns(high, high + kColumns, scales[chunk], sums[chunk],
+                 half_sums + chunk * (kColumns / CodedRows::kHalf), from + chunk * kColumns);
   }
 }
 
 CodedRows code_rows(const float* from, std::int64_t rows, std::int64_t K) {
   static thread_local std::vector<std::int8_t> parts;
-  static thread_local std::vector<float> scales, sums;
+  static thread_local std::vector<float> scales, sums, half_sums;
   const std::int64_t chunks = rows * K / kColumns;
   parts.resize(static_cast<std::size_t>(rows * 2 * K));
   scales.resize(static_cast<std::size_t>(chunks));
   sums.resize(static_cast<std::size_t>(chunks));
+  half_sums.resize(static_cast<std::size_t>(rows * K / CodedRows::kHalf));
   std::int8_t* const both = parts.data();
-  float *const scale = scales.data(), *const sum = sums.data();
+  float *const scale = scales.data(), *const sum = sums.data(), *const half_sum = half_sums.data();
   parallel_ranges(chunks, kColumns, [=](std::int64_t begin, std::int64_t end) {
-    code_range(both, scale, sum, from, begin, end);
+    code_range(both, scale, sum, half_sum, from, begin, end);
   });
-  return {both, scale, sum, K};
+  return {both, scale, sum, half_sum, K};
 }
 
 void store(float* out, const float* products, const float* bias, const float* residual, std::int64_t count) {
@@ -92,73 +102,30 @@ void store(float* out, const float* products, const float* bias, const float* re
     out[n] = products[n] + (bias ? bias[n] : 0.0f) + (residual ? residual[n] : 0.0f);
 }
 
-std::uint16_t half(float value) {
-  return cuda::to_f16(value).bits;
-}
-float widened(std::uint16_t bits) {
-  return cuda::to_float(cuda::f16{bits});
+TileRow row_of(QuantisedWeight weight, std::int64_t n, std::int64_t N, std::int64_t K) {
+  const std::int64_t first = n / kTileRows * kTileRows;
+  return TileRow(weight.from_row(first, K), std::min(kTileRows, N - first), n - first);
 }
 
-// Where a row's numbers and codes lie.
-struct RowPlace {
-  QuantisedWeight tile;
-  std::int64_t rows, lane;  // of the tile; the row's place among them
-  std::int64_t K;
+// Calls body(row, n) on all rows. A thread has whole tiles.
+template <class Body>
+void for_rows(QuantisedWeight weight, std::int64_t N, std::int64_t K, const Body& body) {
+  parallel_ranges((N + kTileRows - 1) / kTileRows, kTileRows * K, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin * kTileRows; n < std::min(N, end * kTileRows); ++n)
+      body(row_of(weight, n, N, K), n);
+  });
+}
 
-  RowPlace(QuantisedWeight weight, std::int64_t n, std::int64_t N, std::int64_t columns)
-      : tile(weight.from_row(n / kTileRows * kTileRows, columns)),
-        rows(std::min(kTileRows, N - n / kTileRows * kTileRows)),
-        lane(n % kTileRows),
-        K(columns) {}
+// Columns that have the same numbers in every format.
+constexpr std::int64_t kAlike = CodedRows::kHalf;
 
-  float scale(std::int64_t group) const { return read_number(group, 0); }
-  float minimum(std::int64_t group) const {
-    return tile.format.minima ? read_number(group, 1) : tile.format.minimum_of(scale(group));
-  }
-  void write_scale(std::int64_t group, float value) const { write_number(group, 0, value); }
-  void write_minimum(std::int64_t group, float value) const {
-    if (tile.format.minima) write_number(group, 1, value);
-  }
-  // The byte with column k's code, and how many bits the code is shifted in it.
-  std::byte& byte(std::int64_t k, int& shift) const {
-    const std::int64_t chunk = k / kColumns, within = k % kColumns;
-    const bool high = tile.format.bits == 4 && within >= 16;
-    shift = high ? 4 : 0;
-    const std::int64_t quad = (high ? within - 16 : within) / 4;
-    return tile.codes[tile.format.code_bytes(rows, chunk * kColumns) + (quad * rows + lane) * 4 + within % 4];
-  }
-  int read_code(std::int64_t k) const {
-    int shift = 0;
-    const int bits = static_cast<int>(byte(k, shift));
-    return (bits >> shift) & ((1 << tile.format.bits) - 1);
-  }
-  void write_code(std::int64_t k, int code) const {
-    int shift = 0;
-    std::byte& at = byte(k, shift);
-    const int mask = ((1 << tile.format.bits) - 1) << shift;
-    at = static_cast<std::byte>((static_cast<int>(at) & ~mask) | (code << shift));
-  }
-
- private:
-  std::byte* number(std::int64_t group, int which) const {
-    return tile.numbers + ((tile.format.numbers_of_group() * group + which) * rows + lane) *
-                              static_cast<std::int64_t>(sizeof(std::uint16_t));
-  }
-  float read_number(std::int64_t group, int which) const {
-    std::uint16_t bits;
-    std::memcpy(&bits, number(group, which), sizeof bits);
-    return widened(bits);
-  }
-  void write_number(std::int64_t group, int which, float value) const {
-    const std::uint16_t bits = half(value);
-    std::memcpy(number(group, which), &bits, sizeof bits);
-  }
-};
-
-void read_row(float* values, const RowPlace& row) {
-  for (std::int64_t k = 0; k < row.K; ++k) {
-    const std::int64_t g = k / row.tile.format.group;
-    values[k] = row.scale(g) * static_cast<float>(row.read_code(k)) + row.minimum(g);
+void read_row(float* values, const TileRow& row, QuantisedFormat format, std::int64_t K) {
+  std::uint8_t codes[kColumns];
+  for (std::int64_t k = 0; k < K; k += kAlike) {
+    if (k % kColumns == 0) row.read_codes(codes, k / kColumns);
+    const TileRow::Numbers numbers = row.numbers(k / format.group);
+    for (std::int64_t i = 0; i < kAlike; ++i)
+      values[k + i] = numbers.scale * static_cast<float>(codes[k % kColumns + i]) + numbers.minimum;
   }
 }
 
@@ -169,6 +136,79 @@ std::optional<int> shift_of(QuantisedFormat format, float scale, float minimum) 
   const float zero = -minimum / scale;  // the code that stands for 0
   if (!(zero >= 0 && zero < 256) || zero != std::nearbyint(zero) || zero * scale != -minimum) return {};
   return QuantisedFormat::middle(format.bits) - static_cast<int>(zero);
+}
+
+// Which integer from `first` to `last` times the factor is the value; none where no such product is near it.
+std::optional<int> integer_of(float value, float factor, int first, int last) {
+  constexpr float kNear = 1e-3f;
+  const float times = value == 0 ? 0.0f : value / factor, nearest = std::nearbyint(times);
+  const bool fits = std::fabs(times - nearest) <= kNear && nearest >= static_cast<float>(first) &&
+                    nearest <= static_cast<float>(last);
+  return fits ? std::optional(static_cast<int>(nearest)) : std::nullopt;
+}
+
+// False where the format in blocks cannot have the group's numbers.
+bool pack_integers(const TileRow& row, QuantisedFormat format, std::int64_t group, TileRow::Numbers numbers,
+                   TileRow::Numbers factors) {
+  const std::optional<int> scale = integer_of(numbers.scale, factors.scale, -128, 127);
+  const std::optional<int> minimum =
+      format.minima ? integer_of(-numbers.minimum, factors.minimum, 0, 255) : std::optional(0);
+  row.write_integers(group, scale.value_or(0), minimum.value_or(0));
+  return scale && minimum;
+}
+
+float in_half(float value) {
+  return cuda::to_float(cuda::to_f16(value));
+}
+// A value >= 0 in fp16, rounded up. Rounded down, it would be in more than 8 bits of what it is the factor
+// of.
+float half_above(float value) {
+  cuda::f16 number = cuda::to_f16(value);
+  if (cuda::to_float(number) < value) ++number.bits;
+  return cuda::to_float(number);
+}
+
+// A group's numbers by quantise()'s laws, before those with blocks are rounded.
+TileRow::Numbers numbers_for(QuantisedFormat format, float low, float high) {
+  const auto middle = static_cast<float>(QuantisedFormat::middle(format.bits));
+  if (format.minima && format.bits < 8) {
+    const float minimum = format.blocks ? std::min(low, 0.0f) : low;
+    return {(high - minimum) / static_cast<float>(format.last_code()), minimum};
+  }
+  const float scale = format.bits == 8 ? std::max(std::fabs(low), std::fabs(high)) / (middle - 1)
+                                       : std::max(-low / middle, high / (middle - 1));
+  return {scale, format.minimum_of(in_half(scale))};
+}
+
+void write_numbers_for(const TileRow& row, QuantisedFormat format, const float* values, std::int64_t K) {
+  const auto of_group = [&](std::int64_t group) {
+    const float* const from = values + group * format.group;
+    const auto [low, high] = std::minmax_element(from, from + format.group);
+    return numbers_for(format, *low, *high);
+  };
+  if (!format.blocks) {
+    for (std::int64_t g = 0; g < K / format.group; ++g) row.write_numbers(g, of_group(g));
+    return;
+  }
+  const std::int64_t groups = QuantisedFormat::kBlock / format.group;
+  for (std::int64_t first = 0; first < K / format.group; first += groups) {
+    float scale = 0, minimum = 0;
+    for (std::int64_t g = first; g < first + groups; ++g) {
+      const TileRow::Numbers numbers = of_group(g);
+      scale = std::max(scale, numbers.scale);
+      minimum = std::min(minimum, numbers.minimum);
+    }
+    const TileRow::Numbers factors{half_above(scale / 127), half_above(-minimum / 255)};
+    row.write_factors(first / groups, factors);
+    const auto nearest = [](float value, float factor) {
+      return factor > 0 ? static_cast<int>(std::nearbyint(value / factor)) : 0;
+    };
+    for (std::int64_t g = first; g < first + groups; ++g) {
+      const TileRow::Numbers numbers = of_group(g);
+      row.write_integers(g, nearest(numbers.scale, factors.scale),
+                         nearest(-numbers.minimum, factors.minimum));
+    }
+  }
 }
 
 }  // namespace
@@ -195,25 +235,41 @@ void use_integer_products(IntegerProducts path) {
   chosen = path;
 }
 
+bool is_kernel_format(QuantisedFormat format) {
+  return std::ranges::find(kKernelFormats, kernel_format_of(format)) != std::end(kKernelFormats);
+}
+
 bool pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N, std::int64_t K) {
   const QuantisedFormat format = weight.format;
-  const std::int64_t groups = K / format.group;
+  if (format.blocks && (from.block_scales.empty() || (format.minima && from.block_minima.empty())))
+    return false;
   std::atomic<bool> fits = true;
-  parallel_ranges((N + kTileRows - 1) / kTileRows, kTileRows * K, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin * kTileRows; n < std::min(N, end * kTileRows); ++n) {
-      const RowPlace row(weight, n, N, K);
-      for (std::int64_t g = 0; g < groups; ++g) {
-        const auto at = static_cast<std::size_t>(n * groups + g);
-        row.write_scale(g, from.scales[at]);
-        row.write_minimum(g, from.minima[at]);
-        const std::optional<int> shift = shift_of(format, from.scales[at], from.minima[at]);
-        if (!shift) fits = false;
-        for (std::int64_t k = g * format.group; k < (g + 1) * format.group; ++k) {
-          const int code = from.codes[static_cast<std::size_t>(n * K + k)] + shift.value_or(0);
-          if (code < 0 || code >> format.bits) fits = false;
-          row.write_code(k, code & ((1 << format.bits) - 1));
-        }
+  for_rows(weight, N, K, [&](const TileRow& row, std::int64_t n) {
+    TileRow::Numbers factors{};
+    std::uint8_t codes[kColumns];
+    std::optional<int> shift;
+    for (std::int64_t k = 0; k < K; k += kAlike) {
+      if (format.blocks && k % QuantisedFormat::kBlock == 0) {
+        const auto block = static_cast<std::size_t>((n * K + k) / QuantisedFormat::kBlock);
+        factors = {from.block_scales[block], format.minima ? from.block_minima[block] : 0.0f};
+        row.write_factors(k / QuantisedFormat::kBlock, factors);
       }
+      if (k % format.group == 0) {
+        const auto group = static_cast<std::size_t>((n * K + k) / format.group);
+        const TileRow::Numbers numbers{from.scales[group], from.minima[group]};
+        if (!format.blocks)
+          row.write_numbers(k / format.group, numbers);
+        else if (!pack_integers(row, format, k / format.group, numbers, factors))
+          fits = false;
+        shift = shift_of(format, numbers.scale, numbers.minimum);
+        if (!shift) fits = false;
+      }
+      for (std::int64_t i = 0; i < kAlike; ++i) {
+        const int code = from.codes[static_cast<std::size_t>(n * K + k + i)] + shift.value_or(0);
+        if (code < 0 || code > format.last_code()) fits = false;
+        codes[k % kColumns + i] = static_cast<std::uint8_t>(code);
+      }
+      if ((k + kAlike) % kColumns == 0) row.write_codes(codes, k / kColumns);
     }
   });
   return fits;
@@ -221,27 +277,20 @@ bool pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64
 
 void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::int64_t K) {
   const QuantisedFormat format = weight.format;
-  const float last = static_cast<float>((1 << format.bits) - 1);
-  const float middle = static_cast<float>(QuantisedFormat::middle(format.bits));
-  parallel_ranges((N + kTileRows - 1) / kTileRows, kTileRows * K, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin * kTileRows; n < std::min(N, end * kTileRows); ++n) {
-      const RowPlace row(weight, n, N, K);
-      for (std::int64_t g = 0; g < K / format.group; ++g) {
-        const float* const from = values + n * K + g * format.group;
-        const auto [low, high] = std::minmax_element(from, from + format.group);
-        const bool from_minimum = format.bits == 4 && format.minima;
-        row.write_scale(g, from_minimum       ? (*high - *low) / last
-                           : format.bits == 4 ? std::max(-*low / middle, *high / (middle - 1))
-                                              : std::max(std::fabs(*low), std::fabs(*high)) / (middle - 1));
-        // Codes are those of the scale and the minimum that are stored.
-        const float scale = row.scale(g);
-        row.write_minimum(g, from_minimum ? *low : format.minimum_of(scale));
-        const float minimum = row.minimum(g);
-        for (std::int64_t k = 0; k < format.group; ++k) {
-          const float code = scale > 0 ? std::nearbyint((from[k] - minimum) / scale) : 0.0f;
-          row.write_code(g * format.group + k, static_cast<int>(std::clamp(code, 0.0f, last)));
-        }
+  const auto last = static_cast<float>(format.last_code());
+  for_rows(weight, N, K, [=](const TileRow& row, std::int64_t n) {
+    const float* const from = values + n * K;
+    write_numbers_for(row, format, from, K);
+    // Codes are those of the scale and the minimum that are stored.
+    std::uint8_t codes[kColumns];
+    for (std::int64_t k = 0; k < K; k += kAlike) {
+      const TileRow::Numbers numbers = row.numbers(k / format.group);
+      for (std::int64_t i = 0; i < kAlike; ++i) {
+        const float code =
+            numbers.scale > 0 ? std::nearbyint((from[k + i] - numbers.minimum) / numbers.scale) : 0.0f;
+        codes[k % kColumns + i] = static_cast<std::uint8_t>(std::clamp(code, 0.0f, last));
       }
+      if ((k + kAlike) % kColumns == 0) row.write_codes(codes, k / kColumns);
     }
   });
 }
@@ -278,26 +327,19 @@ void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, cons
 
 void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight,
                          const float* position_weight, const std::int32_t* positions, EmbeddingShape s) {
-  const bool adds_positions = position_weight && s.first == 0;
-  parallel_ranges(s.B * s.T, s.C, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      float* const row = out + r * s.C;
-      const std::int64_t token = tokens[r] - s.first;
-      if (token < 0 || token >= s.V)
-        std::fill_n(row, s.C, 0.0f);
-      else
-        read_row(row, RowPlace(weight, token, s.V, s.C));
-      if (!adds_positions) continue;
-      const std::int64_t position = (positions ? positions[r / s.T] : 0) + r % s.T;
-      for (std::int64_t c = 0; c < s.C; ++c) row[c] += position_weight[position * s.C + c];
-    }
-  });
+  embed_rows(
+      out, tokens, position_weight, positions, s,
+      [=](float* row, std::int64_t token) {
+        read_row(row, row_of(weight, token, s.V, s.C), weight.format, s.C);
+      },
+      [=](float* row, const float* position) {
+        for (std::int64_t c = 0; c < s.C; ++c) row[c] += position[c];
+      });
 }
 
 void dequantise(float* values, QuantisedWeight weight, std::int64_t N, std::int64_t K) {
-  parallel_ranges(N, K, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) read_row(values + n * K, RowPlace(weight, n, N, K));
-  });
+  for_rows(weight, N, K,
+           [=](const TileRow& row, std::int64_t n) { read_row(values + n * K, row, weight.format, K); });
 }
 
 }  // namespace kernels::cpu

@@ -1,7 +1,8 @@
-// Linear layers whose weights are stored in 4 or 8 bits and multiplied in that form: y = x W^T (+ bias)
-// (+ residual). A weight is scale * code + minimum, with an fp16 scale and an fp16 minimum for each group of
-// columns of a row; or scale * (code - middle), with an fp16 scale alone. GGUF's Q4_1 and Q5_1 fit the first
-// form exactly, Q4_0, Q5_0 and Q8_0 the second.
+// Linear layers whose weights are stored in 2 to 8 bits and multiplied in that form: y = x W^T (+ bias)
+// (+ residual). A weight is scale * code + minimum, with a scale and a minimum for each group of columns of a
+// row; or scale * (code - middle), with a scale alone. The numbers of a group are in fp16. In a format in
+// blocks they are products of an fp16 number for each 256 columns of a row and an integer of 8 bits for each
+// group. GGUF's formats are among these as they are: see kKernelFormats.
 //
 // The activations of each 32 columns are rounded to 16 bits, by the largest of them, so that products of
 // codes are integers. Rounded to 8 bits, as ggml's Q8_1, they would move a model's perplexity by up to half a
@@ -17,23 +18,51 @@
 
 namespace kernels {
 
-// How a weight (N, K) lies in memory: tiles of 16 rows (the last may have fewer), one after the other. In a
-// tile of r rows the numbers are, for each group of columns, r scales in fp16 and r minima, where it has
-// them. Its codes are, for each 32 columns, in 8 bits (8, r, 4), 4 columns of a row side by side; in 4 bits
-// (4, r, 4), columns 4 i .. 4 i + 3 in the low halves and 16 columns further in the high halves.
+// How a weight (N, K) lies in memory: tiles of 16 rows (the last may have fewer), one after the other.
+//
+// The numbers of a tile of r rows are, for each group of columns, r scales in fp16 and r minima, where it has
+// them. In blocks they are, for each 256 columns, r factors of scales in fp16 and, with minima, r factors of
+// minima; then for each group r signed integers and, with minima, r unsigned ones. The scale is the first
+// factor times the signed integer, the minimum is minus the second times the unsigned one.
+//
+// Its codes are, for each 32 columns, planes: (bits, r, 4) bytes in all. 8 bits are one plane. Others are a
+// plane of the low 4 bits, or of 2 where the code has fewer than 4, and behind it one of the bits above, if
+// there are any. The columns are taken in fours, which are side by side in a plane. Codes of 8 bits have them
+// in order. Otherwise columns 4 i .. 4 i + 3 are followed by those 16 further. The f-th four of a plane of b
+// bits is in line f b / 8 of the plane's (b, r, 4), shifted by f b % 8 bits.
 struct QuantisedFormat {
-  int bits;            // 4 or 8
-  std::int64_t group;  // columns; a multiple of 32 that divides K
-  bool minima = true;  // false: minimum_of() the scale
+  int bits;             // 2 to 6, or 8
+  std::int64_t group;   // columns: 16 or a multiple of 32; divides K
+  bool minima = true;   // false: minimum_of() the scale
+  bool blocks = false;  // K is a multiple of 256
 
-  static constexpr std::int64_t kTileRows = 16, kColumns = 32;
+  static constexpr std::int64_t kTileRows = 16, kColumns = 32, kBlock = 256;
   static constexpr int middle(int bits) { return 1 << (bits - 1); }
-  float minimum_of(float scale) const { return -static_cast<float>(middle(bits)) * scale; }
-  std::int64_t numbers_of_group() const { return minima ? 2 : 1; }
-  std::int64_t code_bytes(std::int64_t rows, std::int64_t K) const { return rows * K * bits / 8; }
-  std::int64_t number_bytes(std::int64_t rows, std::int64_t K) const {
-    return rows * (K / group) * numbers_of_group() * static_cast<std::int64_t>(sizeof(std::uint16_t));
+  constexpr int last_code() const { return (1 << bits) - 1; }
+  constexpr float minimum_of(float scale) const { return -static_cast<float>(middle(bits)) * scale; }
+  constexpr std::int64_t numbers_of_group() const { return minima ? 2 : 1; }
+  constexpr std::int64_t code_bytes(std::int64_t rows, std::int64_t K) const { return rows * K * bits / 8; }
+  constexpr std::int64_t number_bytes(std::int64_t rows, std::int64_t K) const {
+    constexpr std::int64_t kHalf = sizeof(std::uint16_t);
+    const std::int64_t groups = K / group;
+    return rows * numbers_of_group() * (blocks ? K / kBlock * kHalf + groups : groups * kHalf);
   }
+  bool operator==(const QuantisedFormat&) const = default;
+};
+
+// The formats that there are kernels for. Without blocks a group may be of any multiple of 32 columns.
+inline constexpr QuantisedFormat kKernelFormats[] = {
+    {4, 32, true},         // Q4_1
+    {4, 32, false},        // Q4_0
+    {5, 32, true},         // Q5_1
+    {5, 32, false},        // Q5_0
+    {8, 32, true},         // none of GGUF's
+    {8, 32, false},        // Q8_0
+    {2, 16, true, true},   // Q2_K
+    {3, 16, false, true},  // Q3_K
+    {4, 32, true, true},   // Q4_K
+    {5, 32, true, true},   // Q5_K
+    {6, 16, false, true},  // Q6_K
 };
 
 // codes: code_bytes(N, K); numbers: number_bytes(N, K).
@@ -47,22 +76,40 @@ struct QuantisedWeight {
   }
 };
 
-// Codes of a weight (N, K) by rows, 0 .. 2^bits - 1; scales and minima (N, K / group).
+// Codes of a weight (N, K) by rows, 0 .. 2^bits - 1; scales and minima (N, K / group). Codes that come from a
+// format in blocks also bring the factors of their scales and minima (N, K / 256), which fp16 holds exactly;
+// the scales and minima are the full values all the same. The factors of others are empty.
 struct GroupedCodes {
   std::span<const std::uint8_t> codes;
   std::span<const float> scales, minima;
+  std::span<const float> block_scales = {}, block_minima = {};
 };
 
 namespace cpu {
 
-// weight (N, K) from codes. False where the format has no minima and some group's minimum is no whole number
-// of scales, or codes around that number do not fit in its bits; the weight then is unspecified.
+// Whether kKernelFormats has it.
+bool is_kernel_format(QuantisedFormat format);
+
+// weight (N, K) from codes. They stay as they are in a format with minima. Without minima they are shifted so
+// that zero gets the middle code. False where that cannot be, and the weight then is unspecified:
+//  - a code does not fit in the format's bits, once shifted;
+//  - the format has no minima and some group's minimum is no whole number of scales;
+//  - the format is in blocks and the codes bring no factors, or some scale or minimum is not its factor times
+//    an integer of 8 bits, by more than a thousandth of the factor.
 [[nodiscard]] bool pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N,
                                   std::int64_t K);
 
-// weight from values (N, K), rounded to the nearest code. In 4 bits with minima each group's minimum gets the
-// first code and its maximum the last. Otherwise zero gets the middle code. In 8 bits the largest magnitude
-// is 127 codes from it. In 4 bits the scale is the least with which both ends of the group have a code.
+// weight from values (N, K), rounded to the nearest code that there is with the stored scale and minimum.
+// Without blocks:
+//  - in 4 and 5 bits with minima each group's minimum gets the first code and its maximum the last;
+//  - in 8 bits zero gets the middle code, and the largest magnitude is 127 codes from it;
+//  - otherwise zero gets the middle code, and the scale is the least with which both ends have a code.
+// In blocks a group's scale and minimum are rounded to the nearest integer times their factor. The factor of
+// scales is the largest of 256 columns / 127, that of minima the least one / -255, both rounded up to fp16.
+// Before that they are
+//  - with minima: the group's minimum, or zero if that is less, and the scale that gives the maximum the last
+//    code;
+//  - without: as without blocks.
 void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::int64_t K);
 
 // out (M, N) = inp (M, K) * weight (N, K)^T + bias (N) + residual (M, N). bias and residual may be null;
