@@ -72,7 +72,7 @@ struct WeightGroups {
   bool without_zeros = false;  // whether a workload may say so
 };
 
-// A weight in fewer than 16 bits.
+// A weight in fewer than 16 bits. group, zeros: those of sim::stored_blocks() where its type has them.
 struct StoredWeight {
   sim::DType dtype{};
   std::int64_t rows = 0, columns = 0, group = 0;
@@ -123,7 +123,7 @@ class Device {
     (void)computing;
     return {};
   }
-  // The columns that share a scale in such a weight.
+  // The columns that share a scale in such a weight, where its type has no groups of its own.
   virtual WeightGroups weight_groups(sim::DType stored) const {
     (void)stored;
     return {};

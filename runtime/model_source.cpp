@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <system_error>
 
 #include "runtime/error.h"
@@ -15,7 +14,6 @@
 #include "sim/file_text.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/parameters.h"
-#include "sim/scenario/layer_list.h"
 #include "sim/scenario/preset.h"
 
 namespace runtime {
@@ -160,130 +158,6 @@ ModelSource open_hugging_face(const fs::path& directory) {
   return source;
 }
 
-constexpr std::int64_t kCodedGroup = 32;  // columns that share a scale in all of GGUF's codes
-
-using Tensors = std::vector<const GgufTensor*>;
-
-// The type, in a workload's terms, that holds the codes of all these tensors; empty where some tensor is not
-// coded, or its rows are no whole groups.
-std::optional<sim::DType> type_of(const Tensors& tensors) {
-  int most = 0;
-  for (const GgufTensor* tensor : tensors) {
-    // Blocks with a scale for 16 columns (Q2_K, Q3_K, Q6_K): their values are rounded to 8 bits anew.
-    const bool in_blocks = ggml_type_info(tensor->type).elements > 1;
-    const int bits = in_blocks && code_bits(tensor->type) == 0 ? 8 : code_bits(tensor->type);
-    if (bits == 0 || tensor->shape.back() % kCodedGroup != 0) return std::nullopt;
-    most = std::max(most, bits);
-  }
-  if (most == 0) return std::nullopt;
-  return most <= 4 ? sim::DType::int4 : sim::DType::int8;
-}
-
-// The tensors of the product's weight in each layer.
-std::vector<Tensors> tensors_of(const Gguf& file, WeightNames names, const sim::Model& model,
-                                sim::LayerProduct product) {
-  const std::string weight = std::string(sim::name_of(model, product)) + ".weight";
-  std::vector<Tensors> layers;
-  for (std::int32_t layer = 0; layer < model.num_hidden_layers; ++layer) {
-    Tensors& tensors = layers.emplace_back();
-    for (const WeightPart& part : weight_parts(model, names, weight, layer))
-      if (const GgufTensor* const tensor = file.find(part.tensor)) tensors.push_back(tensor);
-    if (tensors.empty()) return {};  // whoever reads it will say what is missing
-  }
-  return layers;
-}
-
-// A product's weight in each layer, and the type that each fits into.
-struct StoredProduct {
-  std::string_view word;  // LayerProduct's
-  std::vector<Tensors> tensors;
-  std::vector<std::optional<sim::DType>> types;
-
-  bool has(std::optional<sim::DType> type) const { return std::ranges::count(types, type) > 0; }
-  bool is_coded() const { return !types.empty() && !has(std::nullopt); }
-};
-
-std::vector<StoredProduct> stored_products(const Gguf& file, WeightNames names, const sim::Model& model) {
-  std::vector<StoredProduct> products;
-  for (const std::string_view word : sim::words_of<sim::LayerProduct>()) {
-    StoredProduct& p = products.emplace_back();
-    p.word = word;
-    p.tensors = tensors_of(file, names, model, *sim::value_of<sim::LayerProduct>(word));
-    for (const Tensors& tensors : p.tensors) p.types.push_back(type_of(tensors));
-  }
-  return products;
-}
-
-// Names what is in int8 beside int4: each product that is so in some layer is in all layers where any is.
-void set_int8_weights(std::span<const StoredProduct> products, std::int64_t layers, StoredTypes& stored) {
-  std::set<std::int64_t> in_int8;
-  for (const StoredProduct& product : products) {
-    if (!product.has(sim::DType::int8)) continue;
-    stored.int8_weights.emplace_back(product.word);
-    for (std::size_t layer = 0; layer < product.types.size(); ++layer)
-      if (product.types[layer] == sim::DType::int8) in_int8.insert(static_cast<std::int64_t>(layer));
-  }
-  if (std::ssize(in_int8) < layers) {
-    stored.int8_layers = sim::layer_list({in_int8.begin(), in_int8.end()});
-  } else if (stored.int8_weights.size() == products.size()) {
-    stored.weights = sim::DType::int8;
-    stored.int8_weights.clear();
-  }
-}
-
-StoredTypes stored_types(const Gguf& file, WeightNames names, const sim::Model& model) {
-  const std::vector<StoredProduct> products = stored_products(file, names, model);
-  Tensors vocabulary;
-  for (const char* const name : {"token_embd.weight", "output.weight"})
-    if (const GgufTensor* const tensor = file.find(name)) vocabulary.push_back(tensor);
-
-  StoredTypes stored;
-  stored.embedding = type_of(vocabulary);
-  const bool coded = std::ranges::all_of(products, &StoredProduct::is_coded);
-  const bool some_in_4_bits =
-      std::ranges::any_of(products, [](const StoredProduct& p) { return p.has(sim::DType::int4); });
-  if (coded) stored.weights = some_in_4_bits ? sim::DType::int4 : sim::DType::int8;
-  if (!stored.weights && !stored.embedding) return stored;
-  stored.group = kCodedGroup;
-  if (coded && some_in_4_bits) set_int8_weights(products, model.num_hidden_layers, stored);
-
-  // Zeros are for what has minima of its own, in the types that may have them.
-  sim::Workload workload;
-  stored.set(workload);
-  const auto needs_zeros = [&](const Tensors& tensors, std::optional<sim::DType> type) {
-    return type && sim::has_zeros(workload, *type) &&
-           !std::ranges::all_of(tensors, [](const GgufTensor* t) { return is_around_zero(t->type); });
-  };
-  stored.zeros = needs_zeros(vocabulary, stored.embedding);
-  for (const StoredProduct& product : products)
-    for (std::size_t layer = 0; coded && layer < product.types.size(); ++layer)
-      stored.zeros = stored.zeros || needs_zeros(product.tensors[layer], product.types[layer]);
-  return stored;
-}
-
-// Appends a part's rows to `out`, in the plan's order; false where the file has other codes for it.
-bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out) {
-  const int bits = code_bits(tensor.type);
-  if (bits == 0 || part.transposed || part.cols == 0 || part.cols % kCodedGroup != 0) return false;
-  const auto cols = static_cast<std::size_t>(part.cols);
-  const auto groups = static_cast<std::size_t>(part.cols / kCodedGroup);
-  const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(part.rows);
-  const std::size_t first = out.codes.size() / cols, rows = static_cast<std::size_t>(part.rows);
-  out.bits = std::max(out.bits, bits);
-  out.codes.resize((first + rows) * cols);
-  out.scales.resize((first + rows) * groups);
-  out.minima.resize((first + rows) * groups);
-  for (std::size_t r = 0; r < rows; ++r) {
-    const auto there = static_cast<std::size_t>(part.file_row(static_cast<std::int64_t>(r)));
-    const std::size_t here = first + r;
-    read_codes(tensor.type, tensor.bytes.subspan(there * row_bytes, row_bytes),
-               std::span(out.codes).subspan(here * cols, cols),
-               std::span(out.scales).subspan(here * groups, groups),
-               std::span(out.minima).subspan(here * groups, groups));
-  }
-  return true;
-}
-
 ModelSource open_gguf(const fs::path& path) {
   const auto file = std::make_shared<const Gguf>(Gguf::open(path));
   ModelSource source;
@@ -312,7 +186,6 @@ ModelSource open_gguf(const fs::path& path) {
   source.load_codes = [file, names, model = source.model, path](std::string_view buffer_name,
                                                                 std::int32_t layer, CodedWeight& out) {
     out = {};
-    out.group = kCodedGroup;
     for (const WeightPart& part : weight_parts(model, names, buffer_name, layer)) {
       const GgufTensor* const tensor = file->find(part.tensor);
       if (!tensor) return false;  // reading its values says what is wrong
@@ -339,15 +212,6 @@ fs::path pretrained_file(std::string_view name) {
 }
 
 }  // namespace
-
-void StoredTypes::set(sim::Workload& workload) const {
-  workload.weights_dtype = weights;
-  workload.embedding_dtype = embedding;
-  workload.weights_group = group;
-  workload.weights_zeros = zeros;
-  workload.int8_weights = int8_weights;
-  workload.int8_layers = int8_layers;
-}
 
 std::vector<PretrainedModel> pretrained_models() {
   const fs::path file = pretrained_file(kSmolLm2);

@@ -10,32 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "runtime/stored_codes.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/weights.h"
 #include "sim/scenario/model.h"
-#include "sim/scenario/workload.h"
 
 namespace runtime {
-
-// A weight as a file codes it, row-major. A value is scale * code + minimum, with code < 2^bits. There is one
-// scale and one minimum for each `group` columns of a row.
-struct CodedWeight {
-  int bits = 0;
-  std::int64_t group = 0;
-  std::vector<std::uint8_t> codes;
-  std::vector<float> scales, minima;
-};
-
-// How a file stores the layers' weights, and its embedding and head, in the fields of a workload.
-struct StoredTypes {
-  std::optional<sim::DType> weights, embedding;
-  std::int64_t group = 0;
-  bool zeros = true;  // false: each minimum follows from its scale
-  std::vector<std::string> int8_weights;
-  std::string int8_layers;
-
-  void set(sim::Workload& workload) const;
-};
 
 struct ModelSource {
   sim::Model model;

@@ -85,7 +85,7 @@ void require_stored_type(const char* field, std::optional<sim::DType> stored, co
                                         std::string(sim::name(w.dtype))) +
                    "; workload." + field + " is " + std::string(sim::name(*stored)) + ", workload.dtype " +
                    std::string(sim::name(w.dtype)));
-  if (sim::bits(*stored) >= 16) return;
+  if (sim::bits(*stored) >= 16 || sim::stored_blocks(*stored)) return;
   const WeightGroups groups = device.weight_groups(*stored);
   const bool fits = w.weights_group == groups.exactly ||
                     (groups.multiple_of > 0 && w.weights_group % groups.multiple_of == 0);
@@ -97,7 +97,7 @@ void require_stored_type(const char* field, std::optional<sim::DType> stored, co
                    (groups.exactly == 0 ? " (0: a scale for each row)" : ""));
   if (!sim::has_zeros(w, *stored) && !groups.without_zeros)
     throw NoDevice(device.name() + " keeps a group's scale in 32 bits; workload.weights_zeros must be true" +
-                   (w.weights_zeros ? ", and types that are stored must not be int8 beside int4" : ""));
+                   (w.weights_zeros ? ", and types that are stored must not be int8 beside fewer bits" : ""));
 }
 
 // The buffer beside a weight in fewer than 16 bits that holds its scales, (rows, groups).
@@ -112,7 +112,9 @@ StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
   const sim::Buffer& weight = plan.buffers[static_cast<std::size_t>(id)];
   const sim::Buffer& scales = plan.buffers[static_cast<std::size_t>(scales_of(plan, id))];
   const std::int64_t columns = weight.shape.back().factor, groups = scales.shape.back().factor;
-  return {weight.dtype, weight.elements({}) / columns, columns, (columns + groups - 1) / groups,
+  const auto blocks = sim::stored_blocks(weight.dtype);
+  return {weight.dtype, weight.elements({}) / columns, columns,
+          blocks ? blocks->group : (columns + groups - 1) / groups,
           sim::has_zeros(plan.scenario.workload, weight.dtype)};
 }
 
@@ -123,6 +125,13 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
     if (sim::bits(plan.buffers[b].dtype) >= 16) continue;
     if (scales_of(plan, static_cast<sim::BufferId>(b)) == sim::kNoBuffer) continue;
     const StoredWeight weight = stored_weight(plan, static_cast<sim::BufferId>(b));
+    if (sim::stored_blocks(weight.dtype)) {
+      if (weight.columns % sim::StoredBlocks::kColumns != 0)
+        throw NoDevice("rows of " + plan.buffers[b].name + " have " + std::to_string(weight.columns) +
+                       " columns; weights in " + std::string(sim::name(weight.dtype)) +
+                       " have them in whole blocks of " + std::to_string(sim::StoredBlocks::kColumns));
+      continue;
+    }
     const std::int64_t asked = plan.scenario.workload.weights_group;
     const std::int64_t group = asked > 0 ? asked : weight.columns;
     const std::int64_t multiple = std::max<std::int64_t>(1, device.weight_groups(weight.dtype).multiple_of);
@@ -227,8 +236,10 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
                    std::string(sim::name(scenario.workload.dtype)));
   require_frozen_type(scenario.workload, device);
   require_stored_type("weights_dtype", scenario.workload.weights_dtype, scenario.workload, device);
-  if (!scenario.workload.int8_weights.empty())
-    require_stored_type("int8_weights", sim::DType::int8, scenario.workload, device);
+  if (sim::mixes_types(scenario.workload))
+    for (const sim::LayerProduct product : sim::kLayerProducts)
+      require_stored_type((std::string(sim::name(product)) + "_dtype").c_str(),
+                          scenario.workload.*sim::own_type(product), scenario.workload, device);
   require_stored_type("embedding_dtype", scenario.workload.embedding_dtype, scenario.workload, device);
   require_kv_cache(scenario, device);
   if (!scenario.implementation.runs_here)
@@ -507,7 +518,9 @@ bool Run::write_codes(InstanceName here, InstanceName whole, const ModelSource& 
   if (!model.load_codes(sim::parameter_name(buffer.name), here.layer, codes)) return false;
   if (const Part part = part_of(whole, communicator_.rank(), here.buffer); part.of_tensor) {
     const std::optional<TensorPart> of_groups = part.of_tensor->of_groups(codes.group);
-    if (!of_groups) return false;
+    const std::optional<TensorPart> of_blocks = part.of_tensor->of_groups(sim::StoredBlocks::kColumns);
+    const bool has_blocks = !codes.block_scales.empty();
+    if (!of_groups || (has_blocks && !of_blocks)) return false;
     const auto take = [](const TensorPart& of, auto& numbers) {
       auto taken = numbers;
       taken.resize(static_cast<std::size_t>(of.elements()));
@@ -517,11 +530,17 @@ bool Run::write_codes(InstanceName here, InstanceName whole, const ModelSource& 
     take(*part.of_tensor, codes.codes);
     take(*of_groups, codes.scales);
     take(*of_groups, codes.minima);
+    if (has_blocks) {
+      take(*of_blocks, codes.block_scales);
+      take(*of_blocks, codes.block_minima);
+    }
   }
   return write_stored(
       here, [&](std::span<std::byte> to, std::span<std::byte> scales, const StoredWeight& weight) {
         return codes.bits <= sim::bits(weight.dtype) && codes.group == weight.group &&
-               device_->store_codes(to, scales, {codes.codes, codes.scales, codes.minima}, weight);
+               device_->store_codes(
+                   to, scales,
+                   {codes.codes, codes.scales, codes.minima, codes.block_scales, codes.block_minima}, weight);
       });
 }
 

@@ -66,7 +66,8 @@ SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_
 
 SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K, sim::DType weights,
                                   std::int64_t group) {
-  const std::int64_t groups = group > 0 ? K / group : 1;
+  const auto blocks = sim::stored_blocks(weights);
+  const std::int64_t groups = blocks ? blocks->scale_bytes(K) : group > 0 ? K / group : 1;
   SingleOperation single(OpKind::matmul);
   return single.variables(1, M, M)
       .dims({.rows = M, .cols = N, .inner = K, .scale_groups = groups})
@@ -75,7 +76,7 @@ SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K
       .add(Access::read, {N, K}, weights)
       .absent()
       .absent()
-      .add_f32(Access::read, {N, groups});
+      .add(Access::read, {N, groups}, blocks ? sim::DType::int8 : sim::DType::fp32);
 }
 
 SingleOperation grouped_product(OpKind kind, std::int64_t M, std::int64_t experts, std::int64_t N,

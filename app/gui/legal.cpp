@@ -70,7 +70,8 @@ std::vector<sim::Scenario> repairs(const sim::Scenario& scenario, const std::vec
   add([](sim::Scenario& s) { s.implementation = sim::load_implementation_preset("ridgepoint"); });
   add([](sim::Scenario& s) {  // types of parts, of a machine that has others
     s.workload.weights_dtype = s.workload.kv_dtype = std::nullopt;
-    s.workload.int8_layers.clear();
+    for (const sim::LayerProduct product : sim::kLayerProducts) (s.workload.*sim::own_type(product)).reset();
+    s.workload.mixed_layers.clear();
   });
   add([&](sim::Scenario& s) {
     s.strategy = {};

@@ -198,20 +198,21 @@ std::string layers_of_mixtures(const Scenario& s) {
   return sim::layer_list(layers);
 }
 
-ScenarioField int8_layers() {
-  const AnyField& row = sim::field_of(&W::int8_layers);
-  ScenarioField field{.label = "int8 in layers", .name = row.path(), .choices = {"all", "outer, each third"}};
+ScenarioField mixed_layers() {
+  const AnyField& row = sim::field_of(&W::mixed_layers);
+  ScenarioField field{
+      .label = "mixed in layers", .name = row.path(), .choices = {"all", "outer, each third"}};
   field.applies = row.applies;
   field.rare = row.rare;
   field.read = [](const Scenario& s) -> std::int64_t {
-    const std::string& layers = s.workload.int8_layers;
+    const std::string& layers = s.workload.mixed_layers;
     return layers.empty() ? 0 : layers == layers_of_mixtures(s) ? 1 : 2;
   };
   field.write = [](Scenario& s, std::int64_t value) {
-    s.workload.int8_layers = value == 0 ? "" : layers_of_mixtures(s);
+    s.workload.mixed_layers = value == 0 ? "" : layers_of_mixtures(s);
   };
   field.says = [](const Scenario& s) {
-    return s.workload.int8_layers.empty() ? "" : "layers " + s.workload.int8_layers;
+    return s.workload.mixed_layers.empty() ? "" : "layers " + s.workload.mixed_layers;
   };
   return field;
 }
@@ -472,7 +473,7 @@ std::vector<FieldSection> make_sections() {
   };
   for (FieldSection& section : sections) {
     add_rows(section.fields, section.id);
-    if (std::string_view(section.id) == "workload") section.fields.push_back(int8_layers());
+    if (std::string_view(section.id) == "workload") section.fields.push_back(mixed_layers());
   }
   sections.back().fields.push_back(engine_kv_block());
   return sections;

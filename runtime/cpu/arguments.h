@@ -22,6 +22,13 @@
 
 namespace runtime {
 
+// `group` and `minima` are for types without groups of their own.
+inline kernels::QuantisedFormat quantised_format(sim::DType type, std::int64_t group, bool minima) {
+  const int bits = static_cast<int>(sim::bits(type));
+  if (const auto blocks = sim::stored_blocks(type)) return {bits, blocks->group, blocks->minima, true};
+  return {bits, group, minima};
+}
+
 class Arguments : public OperationView {
  public:
   using OperationView::OperationView;
@@ -33,10 +40,9 @@ class Arguments : public OperationView {
   }
   // The weight stored in fewer than 16 bits, with rows of `columns` columns.
   kernels::QuantisedWeight quantised(std::int64_t columns) const {
-    const kernels::QuantisedFormat format{static_cast<int>(sim::bits(dtype(sim::Role::weight))),
-                                          columns / bound().operation->dims.scale_groups,
-                                          dtype(sim::Role::weight_scales) == sim::DType::fp32};
-    return {as<std::byte>(sim::Role::weight), as<std::byte>(sim::Role::weight_scales), format};
+    return {as<std::byte>(sim::Role::weight), as<std::byte>(sim::Role::weight_scales),
+            quantised_format(dtype(sim::Role::weight), columns / bound().operation->dims.scale_groups,
+                             dtype(sim::Role::weight_scales) == sim::DType::fp32)};
   }
   kernels::cuda::bf16* b16(sim::Role role) const { return as<kernels::cuda::bf16>(role); }
   kernels::cuda::bf16* b16(std::size_t operand) const { return as<kernels::cuda::bf16>(operand); }

@@ -36,10 +36,7 @@ class CpuDevice final : public Device {
     return kTypes;
   }
 
-  std::span<const sim::DType> weight_dtypes(sim::DType) const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::int8, sim::DType::int4};
-    return kTypes;
-  }
+  std::span<const sim::DType> weight_dtypes(sim::DType) const override { return kCodedTypes; }
   WeightGroups weight_groups(sim::DType) const override {
     return {.exactly = 0, .multiple_of = kernels::QuantisedFormat::kColumns, .without_zeros = true};
   }
@@ -131,8 +128,7 @@ class CpuDevice final : public Device {
 
   static kernels::QuantisedWeight place_of(std::span<std::byte> codes, std::span<std::byte> scales,
                                            const StoredWeight& weight) {
-    return {
-        codes.data(), scales.data(), {static_cast<int>(sim::bits(weight.dtype)), weight.group, weight.zeros}};
+    return {codes.data(), scales.data(), quantised_format(weight.dtype, weight.group, weight.zeros)};
   }
 
   // mmap refuses a length of 0.

@@ -18,10 +18,17 @@ using ElementTypes = std::uint32_t;
 constexpr ElementTypes types(auto... type) {
   return ((ElementTypes{1} << static_cast<unsigned>(type)) | ...);
 }
-// The types of weights that kernels/quantised.h multiplies, and those of their scales: with a minimum in the
-// same 32 bits, and alone.
-inline constexpr ElementTypes kCodes = types(sim::DType::int8, sim::DType::int4);
-inline constexpr ElementTypes kScalesOfCodes = types(sim::DType::fp32, sim::DType::fp16);
+// The types of weights that kernels/quantised.h multiplies.
+inline constexpr std::array kCodedTypes = {sim::DType::int8, sim::DType::int5, sim::DType::int4,
+                                           sim::DType::q6_k, sim::DType::q5_k, sim::DType::q4_k,
+                                           sim::DType::q3_k, sim::DType::q2_k};
+inline constexpr ElementTypes kCodes = [] {
+  ElementTypes all = 0;
+  for (const sim::DType type : kCodedTypes) all |= types(type);
+  return all;
+}();
+// The types of their scales: with a minimum in the same 32 bits, alone, and as bytes of blocks.
+inline constexpr ElementTypes kScalesOfCodes = types(sim::DType::fp32, sim::DType::fp16, sim::DType::int8);
 
 // A role whose operand may be of other types than those of the other roles; without types it must be absent.
 struct TypedRole {

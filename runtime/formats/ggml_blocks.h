@@ -1,7 +1,6 @@
 // ggml's tensor types and their block layouts, widened to fp32.
 // Source of ids, sizes and layouts: the GGUF specification (docs/gguf.md of ggml-org/ggml) and the structures
-// of ggml-common.h there; the arithmetic is the reference dequantisation (value = scale * q, or scale * q +
-// minimum).
+// of ggml-common.h there; the arithmetic is the reference dequantisation.
 #pragma once
 
 #include <cstddef>
@@ -45,18 +44,26 @@ const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
 std::string ggml_type_names();  // "F32, F16, Q4_0, ...": what is accepted, for messages
 
-// Bits of a block's codes where a value is scale * code + minimum, with code in 0 .. 2^bits - 1 and one scale
-// and minimum per 32 elements. 0 for other types: floats, and types with a scale per 16 elements.
-int code_bits(GgmlType type);
+// How a type's blocks code values: value = scale * code + minimum, with code in 0 .. 2^bits - 1.
+struct CodeFormat {
+  int bits = 0;             // 0: floats
+  std::int64_t group = 32;  // elements that share a scale and a minimum
+  bool own_minima = false;  // false: minima follow from scales, and the code 2^(bits - 1) stands for 0
+  // Whether scales are whole numbers, of no more than 8 bits with their sign, times a scale of the block; and
+  // minima, where they are own, times a minimum of the block.
+  bool in_blocks = false;
+};
+CodeFormat code_format(GgmlType type);
 
-// Whether its minima follow from the scales: one code stands for 0 in all blocks. Also true of types without
-// such codes, whose values can be rounded to them.
-bool is_around_zero(GgmlType type);
+// Codes (elements); their scales and minima (elements / group); and, for formats in blocks, the blocks'
+// scales and minima (blocks each, fp16's values).
+struct GgmlCodes {
+  std::span<std::uint8_t> codes;
+  std::span<float> scales, minima, block_scales, block_minima;
+};
 
-// Reads codes (elements), scales and minima (elements / 32 each) from blocks. Requires code_bits(type) > 0.
-// Throws std::invalid_argument where sizes disagree.
-void read_codes(GgmlType type, std::span<const std::byte> blocks, std::span<std::uint8_t> codes,
-                std::span<float> scales, std::span<float> minima);
+// Requires code_format(type).bits > 0. Throws std::invalid_argument where sizes disagree.
+void read_codes(GgmlType type, std::span<const std::byte> blocks, const GgmlCodes& to);
 
 // `blocks` holds exactly the blocks of `out` (out.size() a multiple of the block's elements); any alignment.
 // std::invalid_argument otherwise.

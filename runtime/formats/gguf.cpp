@@ -393,6 +393,7 @@ void Gguf::read_as_f32(std::string_view name, std::span<float> out) const {
                      std::to_string(out.size()));
   }
   dequantize(tensor.type, tensor.bytes, out);
+  give_back(tensor.bytes);
 }
 
 }  // namespace runtime

@@ -34,4 +34,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// Gives back the memory behind part of a mapping, but for the pages at its ends, which neighbours share. It
+// can be read again, from the page cache. A model's weights would otherwise take their size twice: in the
+// file's types and in those that kernels read.
+void give_back(std::span<const std::byte> part);
+
 }  // namespace runtime

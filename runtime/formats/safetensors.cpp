@@ -265,6 +265,7 @@ void Safetensors::read_as_f32(std::string_view name, std::span<float> out) const
   } else {
     throw InputError(where + " has dtype " + tensor.dtype + "; weights must be F32, F16 or BF16");
   }
+  give_back(tensor.bytes);
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsF32> tensors,

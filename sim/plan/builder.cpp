@@ -79,8 +79,8 @@ std::int64_t held_vocabulary(const Scenario& s) {
 LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
   const Model& m = s.model;
   const std::int64_t longest = longest_sequence(s.workload);
-  const auto in_int8 = [&] {
-    const auto layers = layers_listed(s.workload.int8_layers);
+  const auto is_listed = [&] {
+    const auto layers = layers_listed(s.workload.mixed_layers);
     return layers && std::ranges::binary_search(*layers, layer);
   };
   return {.sort = m.sort_of_layer(layer),
@@ -89,7 +89,7 @@ LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
                     (longest > m.attention_chunk_size && m.is_chunk_layer(layer)),
           .unrotated = m.is_unrotated_layer(layer),
           .lowest = trains_adapters(s.workload) && layer == 0,
-          .int8 = mixes_int8(s.workload) && in_int8()};
+          .mixed = mixes_types(s.workload) && is_listed()};
 }
 
 std::vector<LayerKind> layer_kinds(const Scenario& scenario) {

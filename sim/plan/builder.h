@@ -109,7 +109,7 @@ struct LayerKind {
   bool window = false;     // a query sees a window or a segment of the tokens before it
   bool unrotated = false;  // no rotary embedding
   bool lowest = false;     // nothing below it learns
-  bool int8 = false;       // its int8_weights are in int8, and those of other layers are not
+  bool mixed = false;      // listed in mixed_layers: its weights have types that other layers' have not
   bool operator==(const LayerKind&) const = default;
   bool attends() const { return sort == LayerSort::whole || sort == LayerSort::attention; }
   bool has_states() const { return sort == LayerSort::state_space; }
@@ -134,7 +134,7 @@ struct LayerKind {
     return experts ? Unit::expert_layer : Unit::layer;
   }
   // The beginning of its blocks' names: "layer", "layer.experts", "layer.window",
-  // "layer.window.experts", "layer.unrotated", "layer.lowest", "layer.int8", ...; in hybrid models
+  // "layer.window.experts", "layer.unrotated", "layer.lowest", "layer.mixed", ...; in hybrid models
   // "layer.state_space", "layer.attention", "layer.mlp", "layer.experts".
   std::string prefix() const {
     const std::string_view own = has_states()                      ? ".state_space"
@@ -142,7 +142,7 @@ struct LayerKind {
                                  : sort == LayerSort::feed_forward ? ".mlp"
                                                                    : "";
     return std::string("layer").append(own) + (window ? ".window" : "") + (unrotated ? ".unrotated" : "") +
-           (lowest ? ".lowest" : "") + (int8 ? ".int8" : "") + (experts ? ".experts" : "");
+           (lowest ? ".lowest" : "") + (mixed ? ".mixed" : "") + (experts ? ".experts" : "");
   }
 };
 // Tokens of the longest sequence that a workload makes.

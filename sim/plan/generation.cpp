@@ -246,8 +246,8 @@ class SectionWriter {
 GenerationPlan make_generation_blocks(const Scenario& scenario) {
   PlanBuilder b(scenario);
   const DecoderParameters parameters = add_parameters(b, false);
-  const bool any_in_int8 = std::ranges::any_of(layer_kinds(scenario), &LayerKind::int8);
-  const DecoderParameters in_int8 = any_in_int8 ? with_weights_in_int8(b, parameters) : parameters;
+  const bool any_mixed = std::ranges::any_of(layer_kinds(scenario), &LayerKind::mixed);
+  const DecoderParameters mixed = any_mixed ? with_mixed_weights(b, parameters) : parameters;
   const GenerationBuffers buffers = add_buffers(b);
   const Model& model = scenario.model;
   GenerationPlan generation;
@@ -256,7 +256,7 @@ GenerationPlan make_generation_blocks(const Scenario& scenario) {
     const std::vector<LayerKind> kinds = layer_kinds(scenario);
     std::vector<BlockId> of_kind, of_layer;
     for (const LayerKind kind : kinds)
-      of_kind.push_back(b.add(layer(b, kind.int8 ? in_int8 : parameters, buffers, kind, decodes)));
+      of_kind.push_back(b.add(layer(b, kind.mixed ? mixed : parameters, buffers, kind, decodes)));
     for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
       const auto at = std::ranges::find(kinds, kind_of_layer(scenario, l)) - kinds.begin();
       of_layer.push_back(of_kind[static_cast<std::size_t>(at)]);

@@ -586,21 +586,19 @@ class Checker {
     check_positions("workload.max_new_tokens", w.prompt_length + w.max_new_tokens);
     check_multiplied_type("workload.weights_dtype", w.weights_dtype);
     check_multiplied_type("workload.expert_weights_dtype", w.expert_weights_dtype);
-    check_int8_weights(w);
+    for (const LayerProduct product : kLayerProducts)
+      check_multiplied_type("workload." + std::string(name(product)) + "_dtype", w.*own_type(product));
+    check_mixed_layers(w);
     check_kv_block(w);
   }
 
-  void check_int8_weights(const Workload& w) {
-    constexpr std::span<const std::string_view> kProducts = words_of<LayerProduct>();
-    for (const std::string& word : w.int8_weights)
-      if (std::ranges::find(kProducts, word) == kProducts.end())
-        add("workload.int8_weights", "must be of ", listed(kProducts, "and"), ", but has \"", word, "\"");
-    const auto layers = layers_listed(w.int8_layers);
+  void check_mixed_layers(const Workload& w) {
+    const auto layers = layers_listed(w.mixed_layers);
     if (!layers)
-      add("workload.int8_layers", "is \"", w.int8_layers,
+      add("workload.mixed_layers", "is \"", w.mixed_layers,
           "\", but must be layers in ascending order, by commas, as 0-3,7");
     else if (!layers->empty() && layers->back() >= s_.model.num_hidden_layers)
-      add("workload.int8_layers", "names layer ", layers->back(), ", but the model's last one is ",
+      add("workload.mixed_layers", "names layer ", layers->back(), ", but the model's last one is ",
           s_.model.num_hidden_layers - 1);
   }
 

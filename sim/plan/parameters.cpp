@@ -189,11 +189,11 @@ class ParameterWriter {
   }
 
  private:
-  // In layers whose kind is not `int8`.
+  // In layers whose kind is not `mixed`.
   DType stored_weights(LayerProduct product) const {
     const Workload& w = builder_.scenario().workload;
-    const bool in_all = mixes_int8(w) && w.int8_layers.empty();
-    return in_all && names_in_int8(w, product) ? DType::int8 : builder_.types().weights;
+    const DType common = builder_.types().weights;
+    return mixes_types(w) && w.mixed_layers.empty() ? (w.*own_type(product)).value_or(common) : common;
   }
 
   Affine linear(std::string_view name, DType stored, std::int64_t outputs, std::int64_t inputs, bool bias,
@@ -213,7 +213,7 @@ class ParameterWriter {
   // scale and a minimum in fp16 (kernels/quantised.h); where it has no zeros, a scale in fp16.
   // Other software has 16 bits, with a zero beside them where integers come in groups (AWQ and GPTQ
   // checkpoints; gpt-fast, quantize.py) and has_zeros(). Experts in the format that their model
-  // was published in have the scales of that format.
+  // was published in have the scales of that format, and so have GGUF's types of blocks.
   void add_scales_of_groups(BufferId weight, bool of_experts) {
     const Buffer of = builder_.buffer(weight);
     if (bits(of.dtype) >= 16 || of.shape.size() < 2) return;
@@ -223,6 +223,10 @@ class ParameterWriter {
     const std::int64_t group = own_format ? e.weights_group : s.workload.weights_group;
     Shape shape = of.shape;
     const std::int64_t columns = shape.back().factor;
+    if (const auto blocks = stored_blocks(of.dtype)) {
+      shape[shape.size() - 1] = blocks->scale_bytes(columns);
+      return add_beside(weight, "scales.", DType::int8, shape);
+    }
     shape[shape.size() - 1] = group > 0 ? (columns + group - 1) / group : 1;
     if (own_format) return add_beside(weight, "scales.", DType::int8, shape);  // MXFP4: an exponent
     const bool zeros = has_zeros(s.workload, of.dtype);
@@ -270,13 +274,13 @@ class ParameterWriter {
   bool of_one_layer_ = false;
 };
 
-constexpr std::string_view kInt8Prefix = "int8.";
+constexpr std::string_view kMixedPrefix = "mixed.";
 
-// A layer's weight under another name, in int8.
-Tensor in_int8(PlanBuilder& builder, const Tensor& weight) {
+// A layer's weight under another name, in another type.
+Tensor in_type(DType type, PlanBuilder& builder, const Tensor& weight) {
   const Buffer& of = builder.buffer(weight.parameter);
   ParameterWriter w(builder, false);
-  return w.tensor(joined(kInt8Prefix, of.name), Shape(of.shape), true, weight.replicated, DType::int8);
+  return w.tensor(joined(kMixedPrefix, of.name), Shape(of.shape), true, weight.replicated, type);
 }
 
 constexpr std::size_t kSomeTensors = 16;  // a unit of most models has no more
@@ -322,17 +326,17 @@ ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
 }  // namespace
 
 std::string_view parameter_name(std::string_view buffer) {
-  return buffer.substr(buffer.starts_with(kInt8Prefix) ? kInt8Prefix.size() : 0);
+  return buffer.substr(buffer.starts_with(kMixedPrefix) ? kMixedPrefix.size() : 0);
 }
 
-DecoderParameters with_weights_in_int8(PlanBuilder& builder, DecoderParameters p) {
+DecoderParameters with_mixed_weights(PlanBuilder& builder, DecoderParameters p) {
   const Workload& w = builder.scenario().workload;
   for (const auto& [product, parameters] : {std::pair{LayerProduct::qkv, &DecoderParameters::qkv},
                                             {LayerProduct::output, &DecoderParameters::attention_output},
                                             {LayerProduct::up, &DecoderParameters::mlp_up},
                                             {LayerProduct::down, &DecoderParameters::mlp_down}})
-    if (Tensor& weight = (p.*parameters).weight; weight && names_in_int8(w, product))
-      weight = in_int8(builder, weight);
+    if (const auto own = w.*own_type(product); own && own != w.weights_dtype)
+      if (Tensor& weight = (p.*parameters).weight; weight) weight = in_type(*own, builder, weight);
   return p;
 }
 

@@ -155,8 +155,9 @@ std::string_view name_of(const Model& model, LayerProduct product);
 // The parameter whose values a buffer of parameters has, by the name under which files have it.
 std::string_view parameter_name(std::string_view buffer);
 
-// The parameters of layers whose kind is `int8`: of those named in int8_weights, buffers of their own.
-DecoderParameters with_weights_in_int8(PlanBuilder& builder, DecoderParameters parameters);
+// The parameters of layers whose kind is `mixed`: weights with types of their own have
+// buffers of their own.
+DecoderParameters with_mixed_weights(PlanBuilder& builder, DecoderParameters parameters);
 
 // Adds the buffers; names are those of plan/README.md.
 DecoderParameters add_parameters(PlanBuilder& builder, bool training);

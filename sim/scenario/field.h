@@ -109,7 +109,7 @@ bool reduces_gradients(const Scenario& scenario);
 bool keeps_inputs_at_intervals(const Scenario& scenario);
 bool recomputes_operations(const Scenario& scenario);
 bool keeps_cache(const Scenario& scenario);
-bool has_int4_weights(const Scenario& scenario);
+bool can_mix_types(const Scenario& scenario);
 bool freezes_weights(const Scenario& scenario);
 bool accumulates_on_one_device(const Scenario& scenario);
 
@@ -121,7 +121,9 @@ constexpr auto words(Word... word) {
   return std::array<std::string_view, sizeof...(word)>{word...};
 }
 inline constexpr auto kComputeTypes = words("fp32", "tf32", "bf16", "fp16", "fp8");  // of matrix products
-inline constexpr auto kStoredTypes = words("fp8", "int8", "int4", "bf16", "fp16", "fp32");  // of weights and caches
+inline constexpr auto kCacheTypes = words("fp8", "int8", "int4", "bf16", "fp16", "fp32");
+inline constexpr auto kStoredTypes = words(  // of weights
+    "fp8", "int8", "int5", "int4", "q6_k", "q5_k", "q4_k", "q3_k", "q2_k", "bf16", "fp16", "fp32");
 inline constexpr auto kGradientTypes = words("fp32", "bf16", "fp16");
 inline constexpr auto kScheduleNames = words(
     "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev");

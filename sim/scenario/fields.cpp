@@ -198,9 +198,9 @@ bool keeps_cache(const Scenario& s) {
   return generates(s) && ((s.workload.kv_cache && !s.implementation.serving) || s.workload.kv_block != 0);
 }
 
-bool has_int4_weights(const Scenario& s) {
+bool can_mix_types(const Scenario& s) {
   const Workload& w = s.workload;
-  return generates(s) && (w.weights_dtype == DType::int4 || !w.int8_weights.empty() || !w.int8_layers.empty());
+  return generates(s) && ((w.weights_dtype && bits(*w.weights_dtype) < 8) || mixes_types(w) || !w.mixed_layers.empty());
 }
 
 bool freezes_weights(const Scenario& s) {

@@ -31,9 +31,11 @@ enum class FrozenWeights {
   nf4_double,  // the scales in 8 bits, 256 of them with a scale of their own (there, section 3)
 };
 
-// The products of a layer that int8_weights may name. qkv: queries, keys and values; up: with the gate, where
-// there is one.
+// The products of a layer whose weights can have types of their own. qkv: queries, keys and values; up: with
+// the gate, where there is one.
 enum class LayerProduct { qkv, output, up, down };
+inline constexpr LayerProduct kLayerProducts[] = {LayerProduct::qkv, LayerProduct::output, LayerProduct::up,
+                                                  LayerProduct::down};
 
 struct Workload {
   Task task = Task::train;
@@ -60,20 +62,22 @@ struct Workload {
   std::int64_t max_new_tokens = 128;
   bool kv_cache = true;
   // How weights of the layers' products and the KV cache are stored; empty: in dtype. fp8 weights are
-  // multiplied in fp8; a product expands int8 and int4 weights to dtype. Embedding and head are stored in
-  // dtype unless embedding_dtype says otherwise.
+  // multiplied in fp8; a product expands weights in other types of 8 and fewer bits to dtype. Embedding and
+  // head are stored in dtype unless embedding_dtype says otherwise.
   std::optional<DType> weights_dtype, kv_dtype;
   std::optional<DType> embedding_dtype;
   std::optional<DType> expert_weights_dtype;  // type of experts' weights, where it is not weights_dtype
   // Tokens of a block of the KV cache. A sequence's blocks lie anywhere and a table records where (paged
   // attention, Kwon et al. 2023, arXiv 2309.06180). 0: a sequence's whole length lies in one piece.
   std::int64_t kv_block = 0;
-  std::int64_t weights_group = 0;  // weights that share a scale of 16 bits; 0: a whole row
-  bool weights_zeros = true;       // beside it, in 16 bits, the code of zero or the least weight
-  // LayerProducts whose weights are in int8 where weights_dtype is int4, as in files that mix types, and in
-  // which layers they are (layer_list.h; empty: in all). What is in int8 beside int4 has no zeros: has_zeros().
-  std::vector<std::string> int8_weights;
-  std::string int8_layers;
+  // Weights that share a scale of 16 bits; 0: a whole row. q2_k to q6_k have groups of their own.
+  std::int64_t weights_group = 0;
+  bool weights_zeros = true;  // beside it, in 16 bits, the code of zero or the least weight
+  // Types of the weights of LayerProducts in place of weights_dtype, as in files that mix types, and the
+  // layers in which they are so (layer_list.h; empty: all). What is in int8 beside fewer bits has no zeros:
+  // has_zeros().
+  std::optional<DType> qkv_dtype, output_dtype, up_dtype, down_dtype;
+  std::string mixed_layers;
 
   // Mixture of experts. Expected tokens of the busiest device over the mean: 1 is balanced routing, the aim
   // of the losses and biases of training. Memory is sized for so many, unless the implementation has room for
@@ -123,7 +127,7 @@ inline constexpr auto kFields<Workload> = [] {
     field("embedding_dtype", &W::embedding_dtype, "embedding-dtype", "embedding",
           "how the embedding of tokens and the head are stored; unset: as --dtype").one_of(kStoredTypes).when(generates).seldom_set(),
     field("kv_dtype", &W::kv_dtype, "kv-dtype", "cache type",
-          "of the KV cache; unset: as --dtype").one_of(kStoredTypes).when(generates),
+          "of the KV cache; unset: as --dtype").one_of(kCacheTypes).when(generates),
     field("expert_weights_dtype", &W::expert_weights_dtype, "expert-weights-dtype", "expert weights",
           "how experts' weights are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(generates_with_experts).seldom_set(),
     field("kv_block", &W::kv_block, "kv-block", "KV block",
@@ -132,10 +136,16 @@ inline constexpr auto kFields<Workload> = [] {
           "weights that share a scale; 0: a whole row").between(0, kLargestWidth).when(generates).seldom_set(),
     field("weights_zeros", &W::weights_zeros, "weights-zeros", "zeros of groups",
           "a zero beside each group's scale; without it codes lie around zero").when(generates).seldom_set(),
-    field("int8_weights", &W::int8_weights, "int8-weights", "in int8",
-          "products of a layer whose weights are in int8 beside others in int4, by commas").one_of(words_of<LayerProduct>()).when(has_int4_weights).seldom_set(),
-    field("int8_layers", &W::int8_layers, "int8-layers", "",
-          "layers in which --int8-weights are in int8, as 0-3,7; unset: in all").when(has_int4_weights).seldom_set(),
+    field("qkv_dtype", &W::qkv_dtype, "qkv-dtype", "QKV weights",
+          "how weights of queries, keys and values are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
+    field("output_dtype", &W::output_dtype, "output-dtype", "output weights",
+          "how weights of attention's output are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
+    field("up_dtype", &W::up_dtype, "up-dtype", "up weights",
+          "how weights of the MLP's gate and up are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
+    field("down_dtype", &W::down_dtype, "down-dtype", "down weights",
+          "how weights of the MLP's down are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
+    field("mixed_layers", &W::mixed_layers, "mixed-layers", "",
+          "layers in which --qkv-dtype, --output-dtype, --up-dtype and --down-dtype hold, as 0-3,7; unset: all").when(can_mix_types).seldom_set(),
     field("expert_imbalance", &W::expert_imbalance, "expert-imbalance", "imbalance",
           "tokens of the busiest device over the mean; 1: balanced").between(1, kMostExperts).when(has_experts).seldom_set(),
     field("expert_capacity_factor", &W::expert_capacity_factor, "expert-capacity-factor", "capacity",
@@ -145,14 +155,29 @@ inline constexpr auto kFields<Workload> = [] {
 
 // Whether weights that are stored in `stored` have a zero beside each group's scale.
 inline bool has_zeros(const Workload& w, DType stored) {
-  return w.weights_zeros && !(stored == DType::int8 && w.weights_dtype == DType::int4);
+  if (const auto blocks = stored_blocks(stored)) return blocks->minima;
+  const bool beside_fewer_bits = w.weights_dtype && bits(*w.weights_dtype) < 8;
+  return w.weights_zeros && !(stored == DType::int8 && beside_fewer_bits);
 }
 
-inline bool names_in_int8(const Workload& w, LayerProduct product) {
-  return std::ranges::find(w.int8_weights, name(product)) != w.int8_weights.end();
+// Its field of a product.
+inline std::optional<DType> Workload::* own_type(LayerProduct product) {
+  switch (product) {
+    case LayerProduct::qkv:
+      return &Workload::qkv_dtype;
+    case LayerProduct::output:
+      return &Workload::output_dtype;
+    case LayerProduct::up:
+      return &Workload::up_dtype;
+    case LayerProduct::down:
+      break;
+  }
+  return &Workload::down_dtype;
 }
-inline bool mixes_int8(const Workload& w) {
-  return w.task == Task::generate && w.weights_dtype == DType::int4 && !w.int8_weights.empty();
+inline bool mixes_types(const Workload& w) {
+  const auto has_own = [&](LayerProduct p) { return (w.*own_type(p)).value_or(*w.weights_dtype) != w.weights_dtype; };
+  return w.task == Task::generate && w.weights_dtype &&
+         std::ranges::any_of(kLayerProducts, has_own);
 }
 
 inline bool trains_adapters(const Workload& w) {

@@ -17,6 +17,7 @@
 #include "runtime/formats/gguf.h"
 #include "runtime/formats/safetensors.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/this_machine.h"
 #include "source_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/gguf_file.h"
@@ -101,28 +102,34 @@ TEST_CASE(
   const Gguf file = Gguf::open(kData / "small.gguf");
   std::size_t coded = 0;
   for (const runtime::GgufTensor& tensor : file.tensors()) {
-    const int bits = runtime::code_bits(tensor.type);
-    if (bits == 0) continue;
+    const runtime::CodeFormat format = runtime::code_format(tensor.type);
+    if (format.bits == 0) continue;
     ++coded;
     CAPTURE(tensor.name);
     const auto elements = static_cast<std::size_t>(tensor.element_count());
-    std::vector<float> values(elements), scales(elements / 32), minima(elements / 32);
+    const auto group = static_cast<std::size_t>(format.group), groups = elements / group;
+    const std::size_t blocks = format.in_blocks ? elements / 256 : 0;
+    std::vector<float> values(elements), scales(groups), minima(groups), of_scales(blocks), of_minima(blocks);
     std::vector<std::uint8_t> codes(elements);
     runtime::dequantize(tensor.type, tensor.bytes, values);
-    runtime::read_codes(tensor.type, tensor.bytes, codes, scales, minima);
-    std::optional<float> zero;  // the code that stands for 0 in every block
-    for (std::size_t b = 0; b < scales.size(); ++b) {
-      if (scales[b] == 0 || !runtime::is_around_zero(tensor.type)) continue;
-      if (!zero) zero = -minima[b] / scales[b];
-      REQUIRE(minima[b] == -*zero * scales[b]);
-      REQUIRE(*zero == std::nearbyint(*zero));
+    runtime::read_codes(tensor.type, tensor.bytes, {codes, scales, minima, of_scales, of_minima});
+    const auto whole = [](float number, float times) {  // in no more than 8 bits, with the sign
+      return times * std::nearbyint(number / times) == number && std::abs(number / times) < 256;
+    };
+    for (std::size_t g = 0; g < groups; ++g) {
+      if (!format.own_minima) REQUIRE(minima[g] == -std::ldexp(scales[g], format.bits - 1));
+      if (!format.in_blocks) continue;
+      const std::size_t block = g * group / 256;
+      REQUIRE(whole(scales[g], of_scales[block]));
+      if (format.own_minima) REQUIRE((minima[g] == 0 || whole(minima[g], of_minima[block])));
     }
     for (std::size_t e = 0; e < elements; ++e) {
-      REQUIRE(codes[e] < 1 << bits);
-      REQUIRE(scales[e / 32] * static_cast<float>(codes[e]) + minima[e / 32] == values[e]);
+      REQUIRE(codes[e] < 1 << format.bits);
+      const double value = double{scales[e / group]} * codes[e] + minima[e / group];
+      REQUIRE(static_cast<float>(value) == values[e]);
     }
   }
-  CHECK(coded >= 5);
+  CHECK(coded == 13);
 }
 
 TEST_CASE("every GGUF metadata type is read") {
@@ -216,6 +223,33 @@ TEST_CASE("a folder that is not there is a sentence, for reading and for writing
   CHECK_THROWS_AS(Safetensors::open("/nonexistent"), InputError);
   CHECK_THROWS_AS(Gguf::open("/nonexistent"), InputError);
   CHECK_THROWS_AS(Gguf::open("/"), InputError);
+}
+
+TEST_CASE("Weights that were read leave no copy of the file in memory") {
+  const TemporaryFolder folder;
+  constexpr std::size_t kRows = 64, kWidth = std::size_t{1} << 18;  // 64 MiB
+  const std::vector<float> values(kRows * kWidth, 1.5f);
+  const std::vector<std::int64_t> shape{kRows, kWidth};
+  const std::filesystem::path path = folder.path() / "model.safetensors";
+  runtime::write_safetensors(path, std::vector<runtime::SafetensorsF32>{{"w", shape, values}});
+  const std::string header = gguf_header(1, 0) + gguf_tensor("w", {kWidth, kRows}, 0, 0);
+  const std::filesystem::path gguf = folder.write("model.gguf", padded(header, 4 * values.size()));
+
+  std::vector<float> out(values.size());
+  const auto grows_by = [&](const auto& file) {
+    const std::int64_t before = runtime::resident_memory().value;
+    file.read_as_f32("w", out);
+    return runtime::resident_memory().value - before;
+  };
+  constexpr std::int64_t kLittle = std::int64_t{4} << 20;
+  const Safetensors first = Safetensors::open(path);
+  CHECK(grows_by(first) < kLittle);
+  CHECK(out == values);
+  const Gguf second = Gguf::open(gguf);
+  CHECK(grows_by(second) < kLittle);
+  CHECK(out == std::vector<float>(values.size(), 0.0f));
+  first.read_as_f32("w", out);  // and once more
+  CHECK(out == values);
 }
 
 TEST_CASE("shards are opened as one, through their index or their folder") {

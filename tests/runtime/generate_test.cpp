@@ -10,8 +10,10 @@
 #include "sim/cost/predict.h"
 #include "sim/plan/memory.h"
 #include "sim/report/metrics.h"
+#include "tests/runtime/llama_file.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -351,13 +353,14 @@ TEST_CASE(
     return bytes;
   };
   std::int64_t with_zeros = 0, without = 0;
-  for (const sim::DType type : {sim::DType::int8, sim::DType::int4})
+  for (const sim::DType type : {sim::DType::int8, sim::DType::int5, sim::DType::int4})
     for (const auto& [group, zeros] : {std::pair{0, true}, {32, true}, {32, false}}) {
       CAPTURE(std::string(sim::name(type)), group, zeros);
       scenario.workload.weights_dtype = scenario.workload.embedding_dtype = type;
       scenario.workload.weights_group = group;
       scenario.workload.weights_zeros = zeros;
-      const double half_step = kPeakToRms / (type == sim::DType::int8 ? 254 : zeros ? 15 : 14);
+      const int codes = 1 << sim::bits(type);
+      const double half_step = kPeakToRms / (codes - (zeros && type != sim::DType::int8 ? 1 : 2));
       const runtime::Generation stored = generate(scenario, settings);
       CHECK(distance(stored.first_logits, exact.first_logits) < products * half_step);
       CHECK(stored.first_logits != exact.first_logits);
@@ -368,11 +371,37 @@ TEST_CASE(
       if (!zeros) CHECK((without = parameters(stored.report)) < with_zeros);
     }
   // What is left in 4 bits decides how far off logits are; the last of the loop has all in 4 bits.
-  scenario.workload.int8_weights = {"qkv", "down"};
+  scenario.workload.qkv_dtype = scenario.workload.down_dtype = sim::DType::int8;
   const runtime::Generation mixed = generate(scenario, settings);
   CHECK(distance(mixed.first_logits, exact.first_logits) < products * kPeakToRms / 14);
   CHECK(parameters(mixed.report) == parameters(sim::predict(scenario)));
   CHECK(parameters(mixed.report) > without);
+}
+
+TEST_CASE("A file's codes in 2 to 8 bits, with scales in one or in two levels, give its values' logits") {
+  using enum runtime::GgmlType;
+  const auto few = GENERATE(q2_k, q3_k, q4_k, q5_k, q6_k, q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, iq4_xs);
+  CAPTURE(runtime::ggml_type_info(few).name);
+  // A layer's last product, the embedding and the head have more bits, as in the files of mixtures.
+  const runtime::GgmlType more = !runtime::code_format(few).in_blocks ? q8_0 : few == q3_k ? q5_k : q6_k;
+  const auto type_of = [&](std::string_view tensor, int layer) {
+    return tensor == "token_embd" ? q6_k : tensor == "ffn_down" && layer == 1 ? more : few;
+  };
+  const TemporaryFolder folder;
+  const runtime::ModelSource source =
+      runtime::open_model(folder.write("model.gguf", tests::llama_of_types(type_of)).string());
+  sim::Scenario scenario = tests::generation(source.model, 4);
+  const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 7});
+  scenario.workload.prompt_length = 5;
+  const runtime::Generation values = runtime::generate(scenario, source, settings, {}, {});
+  source.stored.set(scenario.workload);
+  REQUIRE(scenario.workload.weights_dtype);
+  CHECK(scenario.workload.embedding_dtype == sim::DType::q6_k);
+  const runtime::Generation codes = runtime::generate(scenario, source, settings, {}, {});
+  // Activations in 16 bits; a scale of Q4_K and of the like is rounded to fp16 where q4_k is not what holds
+  // it.
+  CHECK(distance(codes.first_logits, values.first_logits) < 1e-3);
+  CHECK(codes.first_logits != values.first_logits);
 }
 
 TEST_CASE("In bf16, and with a KV cache in bf16, logits are fp32's to the roundings on the way") {

@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <fstream>
-#include <functional>
 #include <numeric>
 
 #include "runtime/error.h"
-#include "runtime/formats/ggml_blocks.h"
 #include "runtime/formats/safetensors.h"
 #include "runtime/hugging_face_config.h"
 #include "runtime/weights.h"
 #include "sim/plan/legality.h"
+#include "tests/runtime/llama_file.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
-#include "tests/support/gguf_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -119,92 +117,80 @@ TEST_CASE("config.json reads back as the model that it was written from") {
   CHECK(back == model);
 }
 
-namespace {
-
-using runtime::GgmlType;
-
-// A llama of two layers of zeros, whose matrices have the types that `type_of` gives for tensor and layer.
-std::string llama_of_types(const std::function<GgmlType(std::string_view tensor, int layer)>& type_of) {
-  constexpr std::uint64_t kWidth = 256, kVocabulary = 8;
-  struct Matrix {
-    std::string name;
-    std::uint64_t rows;
-    GgmlType type;
-  };
-  std::vector<Matrix> matrices{{"token_embd.weight", kVocabulary, type_of("token_embd", 0)}};
-  for (int layer = 0; layer < 2; ++layer)
-    for (const char* const name :
-         {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"})
-      matrices.push_back(
-          {"blk." + std::to_string(layer) + "." + name + ".weight", kWidth, type_of(name, layer)});
-  std::string header =
-      tests::gguf_header(matrices.size(), 7) + tests::gguf_word("general.architecture", "llama") +
-      tests::gguf_integer("llama.embedding_length", kWidth) +
-      tests::gguf_integer("llama.feed_forward_length", kWidth) + tests::gguf_integer("llama.block_count", 2) +
-      tests::gguf_integer("llama.attention.head_count", 4) + tests::gguf_integer("llama.context_length", 32) +
-      tests::gguf_number("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  std::uint64_t bytes = 0;
-  for (const Matrix& m : matrices) {
-    header += tests::gguf_tensor(m.name, {kWidth, m.rows}, static_cast<std::uint32_t>(m.type), bytes);
-    const runtime::GgmlTypeInfo& info = runtime::ggml_type_info(m.type);
-    bytes += (m.rows * kWidth / static_cast<std::uint64_t>(info.elements) *
-                  static_cast<std::uint64_t>(info.bytes) +
-              31) /
-             32 * 32;
-  }
-  return tests::padded(header, bytes);
-}
-
-}  // namespace
-
-TEST_CASE("A file that mixes types is held in 4 bits but for the products that have more in some layer") {
+TEST_CASE("A file that mixes types is held in the types that hold its codes in the fewest bits") {
   struct Case {
     const char* file;
-    std::function<GgmlType(std::string_view, int)> type_of;
+    tests::TypeOfTensor type_of;
     std::optional<sim::DType> weights, embedding;
-    Names int8_weights;
-    std::string int8_layers;
+    std::map<sim::LayerProduct, sim::DType> own;
+    std::string mixed_layers;
     bool zeros;
   };
+  using runtime::GgmlType;
   using enum GgmlType;
   using sim::DType;
+  using enum sim::LayerProduct;
   const auto more_in = [](GgmlType few, GgmlType more, const Names& tensors) {
     return [=](std::string_view tensor, int layer) {
       const bool named = std::ranges::find(tensors, tensor) != tensors.end();
       return tensor == "token_embd" || (named && layer == 1) ? more : few;
     };
   };
+  const auto q3_k_m = [](std::string_view tensor, int layer) {
+    return tensor == "token_embd"    ? q6_k
+           : tensor == "ffn_down"    ? (layer == 0 ? q5_k : q4_k)
+           : tensor == "attn_output" ? q4_k
+                                     : q3_k;
+  };
+  // Queries, keys and values are one weight here: where values are in Q6_K beside others in Q4_K, int8 alone
+  // holds all of them.
   const Case cases[] = {
       {"Q4_K_M",
        more_in(q4_k, q6_k, {"attn_v", "ffn_down"}),
-       DType::int4,
-       DType::int8,
-       {"qkv", "down"},
+       DType::q4_k,
+       DType::q6_k,
+       {{qkv, DType::int8}, {down, DType::q6_k}},
        "1",
-       true},
-      {"Q4_K_S", more_in(q4_k, q5_k, {"attn_v"}), DType::int4, DType::int8, {"qkv"}, "1", true},
-      {"Q4_0", more_in(q4_0, q6_k, {}), DType::int4, DType::int8, {}, "", false},
+       false},
+      {"Q4_K_S", more_in(q4_k, q5_k, {"attn_v"}), DType::q4_k, DType::q5_k, {{qkv, DType::q5_k}}, "1", false},
+      {"Q4_0", more_in(q4_0, q6_k, {}), DType::int4, DType::q6_k, {}, "", false},
+      {"Q4_1", more_in(q4_1, q6_k, {}), DType::int4, DType::q6_k, {}, "", true},
       {"Q4_0, one layer in Q8_0",
        more_in(q4_0, q8_0, {"ffn_gate"}),
        DType::int4,
        DType::int8,
-       {"up"},
+       {{up, DType::int8}},
        "1",
        false},
-      {"Q5_K_M", more_in(q5_k, q6_k, {"attn_v", "ffn_down"}), DType::int8, DType::int8, {}, "", true},
-      {"Q6_K", more_in(q6_k, q6_k, {}), DType::int8, DType::int8, {}, "", false},
-      {"Q5_0, one tensor in Q4_K", more_in(q5_0, q4_k, {"ffn_down"}), DType::int8, DType::int4, {}, "", true},
+      {"Q5_K_M",
+       more_in(q5_k, q6_k, {"attn_v", "ffn_down"}),
+       DType::q5_k,
+       DType::q6_k,
+       {{qkv, DType::int8}, {down, DType::q6_k}},
+       "1",
+       false},
+      {"Q3_K_M", q3_k_m, DType::q3_k, DType::q6_k, {{output, DType::q4_k}, {down, DType::q5_k}}, "", false},
+      {"Q2_K",
+       more_in(q2_k, q3_k, {"attn_v", "ffn_down"}),
+       DType::q2_k,
+       DType::q3_k,
+       {{qkv, DType::int8}, {down, DType::q3_k}},
+       "1",
+       false},
+      {"Q6_K", more_in(q6_k, q6_k, {}), DType::q6_k, DType::q6_k, {}, "", false},
+      {"Q5_0, one tensor in Q4_K", more_in(q5_0, q4_k, {"ffn_down"}), DType::int5, DType::q4_k, {}, "", true},
+      {"IQ4_NL", more_in(iq4_nl, iq4_nl, {}), DType::int8, DType::int8, {}, "", false},
       {"Q4_0, one tensor and the embedding in F16", more_in(q4_0, f16, {"ffn_up"}), {}, {}, {}, "", true},
   };
   const TemporaryFolder folder;
   for (const Case& c : cases) {
     CAPTURE(c.file);
     const runtime::ModelSource source =
-        runtime::open_model(folder.write("model.gguf", llama_of_types(c.type_of)).string());
+        runtime::open_model(folder.write("model.gguf", tests::llama_of_types(c.type_of)).string());
     CHECK(source.stored.weights == c.weights);
     CHECK(source.stored.embedding == c.embedding);
-    CHECK(source.stored.int8_weights == c.int8_weights);
-    CHECK(source.stored.int8_layers == c.int8_layers);
+    CHECK(source.stored.own == c.own);
+    CHECK(source.stored.mixed_layers == c.mixed_layers);
     CHECK(source.stored.zeros == c.zeros);
     sim::Scenario scenario = tests::generation(source.model, 2);
     source.stored.set(scenario.workload);

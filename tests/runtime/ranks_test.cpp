@@ -486,29 +486,39 @@ TEST_CASE(
   CHECK(farthest(ranks[0].first_logits, one.first_logits) < 1e-4);
 }
 
-TEST_CASE("Several ranks with weights in 8 and 4 bits, by layer too, give one rank's tokens") {
+TEST_CASE("Several ranks with weights in 2 to 8 bits, by layer too, give one rank's tokens") {
+  using sim::DType;
   sim::Model model = tests::small_llama();
   model.hidden_size = 64;
   model.intermediate_size = 128;
   model.num_hidden_layers = 4;
   model.vocab_size = 301;  // padded where ranks divide it
   struct Stored {
-    sim::DType type;
+    DType type;
     bool zeros;
-    std::vector<std::string> in_int8;
+    std::optional<DType> qkv_and_down, up_and_output;
     std::string layers;
   };
   const Stored stored = GENERATE(
-      Stored{sim::DType::int8, false, {}, ""}, Stored{sim::DType::int8, true, {}, ""},
-      Stored{sim::DType::int4, true, {}, ""}, Stored{sim::DType::int4, true, {"qkv", "down"}, "0,2-3"},
-      Stored{sim::DType::int4, false, {"up", "output"}, ""});
+      Stored{DType::int8, false, {}, {}, ""}, Stored{DType::int8, true, {}, {}, ""},
+      Stored{DType::int5, true, {}, {}, ""}, Stored{DType::int4, true, {}, {}, ""},
+      Stored{DType::int4, true, DType::int8, {}, "0,2-3"}, Stored{DType::int4, false, {}, DType::int8, ""},
+      Stored{DType::q2_k, false, {}, {}, ""}, Stored{DType::q4_k, false, DType::q6_k, {}, "1"},
+      Stored{DType::q3_k, false, DType::q5_k, DType::int8, ""});
   CAPTURE(std::string(sim::name(stored.type)), stored.zeros, stored.layers);
+  if (sim::stored_blocks(stored.type)) {  // ranks have rows of whole blocks
+    model.hidden_size = 512;
+    model.intermediate_size = 1024;
+    model.head_dim = model.hidden_size / model.num_attention_heads;
+  }
   sim::Scenario s = tests::generation(model, 6, 2);
-  s.workload.weights_dtype = s.workload.embedding_dtype = stored.type;
-  s.workload.weights_group = 32;
-  s.workload.weights_zeros = stored.zeros;
-  s.workload.int8_weights = stored.in_int8;
-  s.workload.int8_layers = stored.layers;
+  sim::Workload& w = s.workload;
+  w.weights_dtype = w.embedding_dtype = stored.type;
+  w.weights_group = 32;
+  w.weights_zeros = stored.zeros;
+  w.qkv_dtype = w.down_dtype = stored.qkv_and_down;
+  w.up_dtype = w.output_dtype = stored.up_and_output;
+  w.mixed_layers = stored.layers;
   runtime::GenerateSettings settings;
   settings.prompt = {1, 2, 3, 5, 300};
   settings.device.threads = 1;

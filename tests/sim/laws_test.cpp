@@ -60,8 +60,9 @@ struct Drawn {
       w.batch_size = power(0, 7);
       w.prompt_length = power(5, 14);
       w.max_new_tokens = power(1, 8);
-      const std::vector<std::optional<sim::DType>> types = {std::nullopt, std::nullopt, sim::DType::fp8,
-                                                            sim::DType::int8, sim::DType::int4};
+      const std::vector<std::optional<sim::DType>> types = {
+          std::nullopt,     std::nullopt,     sim::DType::fp8, sim::DType::int8,
+          sim::DType::int4, sim::DType::q4_k, sim::DType::q6_k};
       w.weights_dtype = any(types);
       if (w.weights_dtype == sim::DType::int4) w.weights_group = 128;
       if (draw(random, 0, 2) == 0) w.kv_dtype = sim::DType::fp8;

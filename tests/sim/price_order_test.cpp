@@ -171,7 +171,36 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("weights in int4 whose products are all named in int8 cost what int8 without zeros costs") {
+TEST_CASE(
+    "GGUF's types of blocks have their scales in 8 bits for a group and in 16 for 256 weights, in any "
+    "engine") {
+  // Bits of a weight with its share of scales: as in ggml-common.h for Q6_K; the others have scales there of
+  // fewer bits, Q2_K 2.625, Q3_K 3.4375, Q4_K 4.5 and Q5_K 5.5.
+  const std::pair<DType, double> with_scales[] = {{DType::q2_k, 2 + 16.0 / 16 + 32.0 / 256},
+                                                  {DType::q3_k, 3 + 8.0 / 16 + 16.0 / 256},
+                                                  {DType::q4_k, 4 + 16.0 / 32 + 32.0 / 256},
+                                                  {DType::q5_k, 5 + 16.0 / 32 + 32.0 / 256},
+                                                  {DType::q6_k, 6.5625}};
+  for (const std::string implementation : {"ridgepoint", "llama_cpp"})
+    for (const auto& [type, expected] : with_scales) {
+      Scenario s = test::generation(load_model_preset("llama-3.1-8b"), 128, 4);
+      s.implementation = load_implementation_preset(implementation);
+      s.workload.weights_dtype = type;
+      double weights = 0, all = 0;
+      const Plan plan = make_plan(s);
+      for (const Buffer& b : plan.buffers) {
+        if (b.buffer_class != BufferClass::parameter) continue;
+        const bool stored = b.parameter == kNoBuffer && b.dtype == type;
+        const bool of_stored = b.parameter != kNoBuffer && plan.buffer(b.parameter).dtype == type;
+        if (stored) weights += static_cast<double>(b.elements({}));
+        if (stored || of_stored) all += 8 * static_cast<double>(b.bytes({}).value);
+      }
+      CHECK(weights > 0);
+      CHECK(all / weights == expected);
+    }
+}
+
+TEST_CASE("weights in int4 whose products all have int8 of their own cost what int8 without zeros costs") {
   const Chip c = chip("h100-sxm");
   for (const std::string implementation : {"ridgepoint", "vllm_0.14"}) {
     Scenario s = on(c, test::generation(load_model_preset("llama-3.1-8b"), 128, 4));
@@ -183,8 +212,8 @@ TEST_CASE("weights in int4 whose products are all named in int8 cost what int8 w
     s.workload.weights_dtype = DType::int4;
     s.workload.weights_zeros = true;
     double before = predict(s).step_time.value;
-    for (const std::string_view product : words_of<LayerProduct>()) {
-      s.workload.int8_weights.emplace_back(product);
+    for (const LayerProduct product : kLayerProducts) {
+      s.workload.*own_type(product) = DType::int8;
       const double after = predict(s).step_time.value;
       CHECK(after > before);
       before = after;
@@ -193,7 +222,7 @@ TEST_CASE("weights in int4 whose products are all named in int8 cost what int8 w
     CHECK(named.step_time.value == Approx(in_8.step_time.value).epsilon(1e-12));
     CHECK(peak_memory(named) == peak_memory(in_8));
     const auto in_layers = [&](const char* layers) {
-      s.workload.int8_layers = layers;
+      s.workload.mixed_layers = layers;
       return predict(s);
     };
     const Report all = in_layers("0-31"), some = in_layers("0-3,20"), one = in_layers("7");
@@ -203,11 +232,11 @@ TEST_CASE("weights in int4 whose products are all named in int8 cost what int8 w
     CHECK(one.step_time < some.step_time);
     CHECK(peak_memory(some) < peak_memory(all));
     CHECK(peak_memory(one) < peak_memory(some));
-    // Lists of what is in int8 mean nothing where weights are not in int4.
+    // Types of their own mean nothing where the others have none.
     s.workload.weights_dtype.reset();
     const std::size_t buffers = make_plan(s).buffers.size();
-    s.workload.int8_weights.clear();
-    s.workload.int8_layers.clear();
+    for (const LayerProduct product : kLayerProducts) (s.workload.*own_type(product)).reset();
+    s.workload.mixed_layers.clear();
     CHECK(make_plan(s).buffers.size() == buffers);
   }
 }

@@ -1,0 +1,215 @@
+#include "runtime/stored_codes.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "sim/plan/parameters.h"
+#include "sim/scenario/layer_list.h"
+
+namespace runtime {
+namespace {
+
+constexpr std::int64_t kCodedGroup = 32;  // columns that share a scale, in types without groups of their own
+
+using Tensors = std::vector<const GgufTensor*>;
+
+// The types that a file's codes are held in, from few bits to many.
+constexpr sim::DType kHeldTypes[] = {sim::DType::q2_k, sim::DType::q3_k, sim::DType::q4_k, sim::DType::int4,
+                                     sim::DType::q5_k, sim::DType::int5, sim::DType::q6_k, sim::DType::int8};
+
+// Whether a type holds the tensor's codes, with scales as they are or rounded to 16 bits. int8 holds all that
+// is coded: what has a scale for 16 columns is rounded to 8 bits anew.
+bool holds(sim::DType type, const GgufTensor& tensor) {
+  const CodeFormat format = code_format(tensor.type);
+  if (format.bits == 0 || tensor.shape.back() % kCodedGroup != 0) return false;
+  if (type == sim::DType::int8) return true;
+  if (format.bits > sim::bits(type)) return false;
+  const auto blocks = sim::stored_blocks(type);
+  if (!blocks) return format.group == kCodedGroup;
+  return format.in_blocks && format.group == blocks->group && format.own_minima == blocks->minima;
+}
+bool holds(sim::DType type, const Tensors& tensors) {
+  return std::ranges::all_of(tensors, [=](const GgufTensor* t) { return holds(type, *t); });
+}
+
+// A product's weight in each layer.
+struct StoredProduct {
+  sim::LayerProduct product;
+  std::vector<Tensors> layers;
+};
+
+std::vector<StoredProduct> stored_products(const Gguf& file, WeightNames names, const sim::Model& model) {
+  std::vector<StoredProduct> products;
+  for (const sim::LayerProduct product : sim::kLayerProducts) {
+    StoredProduct& stored = products.emplace_back(product);
+    const std::string weight = std::string(sim::name_of(model, product)) + ".weight";
+    for (std::int32_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+      Tensors& tensors = stored.layers.emplace_back();
+      for (const WeightPart& part : weight_parts(model, names, weight, layer))
+        if (const GgufTensor* const tensor = file.find(part.tensor)) tensors.push_back(tensor);
+    }
+  }
+  return products;
+}
+
+// The products' weights in `common`, but for those that it does not hold. A product that has such weights has
+// in all layers that have any the type of fewest bits that holds its weights there.
+class Mixture {
+ public:
+  Mixture(const std::vector<StoredProduct>& products, sim::DType common)
+      : products_(products), common_(common) {
+    const auto each_misfit = [&](const auto& see) {
+      for (const StoredProduct& p : products)
+        for (std::size_t layer = 0; layer < p.layers.size(); ++layer)
+          if (!holds(common, p.layers[layer])) see(p, layer);
+    };
+    each_misfit([&](const StoredProduct&, std::size_t layer) { layers_.insert(layer); });
+    each_misfit([&](const StoredProduct& p, std::size_t) {
+      if (own_.contains(p.product)) return;
+      const auto holds_own = [&](sim::DType type) {
+        return std::ranges::all_of(layers_, [&](std::size_t layer) { return holds(type, p.layers[layer]); });
+      };
+      const auto type = std::ranges::find_if(kHeldTypes, holds_own);
+      if (type != std::end(kHeldTypes)) own_[p.product] = *type;
+    });
+  }
+
+  // Calls see(tensors, type) for each product's weight in each layer.
+  void each(const auto& see) const {
+    for (const StoredProduct& p : products_)
+      for (std::size_t layer = 0; layer < p.layers.size(); ++layer)
+        see(p.layers[layer],
+            layers_.contains(layer) && own_.contains(p.product) ? own_.at(p.product) : common_);
+  }
+
+  bool holds_all() const {
+    bool all = true;
+    each([&](const Tensors& tensors, sim::DType type) {
+      all = all && !tensors.empty() && holds(type, tensors);  // who reads a missing one says so
+    });
+    return all;
+  }
+
+  void set(StoredTypes& stored) const {
+    stored.weights = common_;
+    stored.own = own_;
+    if (layers_.size() < products_.front().layers.size())
+      stored.mixed_layers = sim::layer_list({layers_.begin(), layers_.end()});
+  }
+
+ private:
+  const std::vector<StoredProduct>& products_;
+  sim::DType common_;
+  std::map<sim::LayerProduct, sim::DType> own_;
+  std::set<std::size_t> layers_;
+};
+
+bool has_own_minima(const Tensors& tensors) {
+  return std::ranges::any_of(tensors, [](const GgufTensor* t) { return code_format(t->type).own_minima; });
+}
+
+// Bits of a weight with its share of its group's numbers.
+double bits_with_scales(const sim::Workload& w, sim::DType type) {
+  const auto blocks = sim::stored_blocks(type);
+  const double columns = blocks ? sim::StoredBlocks::kColumns : kCodedGroup;
+  const double bytes = blocks ? static_cast<double>(blocks->scale_bytes(sim::StoredBlocks::kColumns))
+                       : sim::has_zeros(w, type) ? 4
+                                                 : 2;
+  return static_cast<double>(sim::bits(type)) + 8 * bytes / columns;
+}
+
+// `stored` with the mixture's types, and with zeros if some group has a minimum of its own in a type that may
+// have them; and the bits that the products' weights then take.
+std::pair<StoredTypes, double> held_by(const Mixture& mixture, StoredTypes stored,
+                                       const Tensors& vocabulary) {
+  mixture.set(stored);
+  sim::Workload w;
+  stored.zeros = true;
+  stored.set(w);
+  const auto needs_zeros = [&](const Tensors& tensors, sim::DType type) {
+    return !sim::stored_blocks(type) && sim::has_zeros(w, type) && has_own_minima(tensors);
+  };
+  stored.zeros = stored.embedding && needs_zeros(vocabulary, *stored.embedding);
+  mixture.each([&](const Tensors& tensors, sim::DType type) {
+    stored.zeros = stored.zeros || needs_zeros(tensors, type);
+  });
+  stored.set(w);
+  double bits = 0;
+  mixture.each([&](const Tensors& tensors, sim::DType type) {
+    for (const GgufTensor* t : tensors)
+      bits += static_cast<double>(t->element_count()) * bits_with_scales(w, type);
+  });
+  return {std::move(stored), bits};
+}
+
+}  // namespace
+
+void StoredTypes::set(sim::Workload& workload) const {
+  workload.weights_dtype = weights;
+  workload.embedding_dtype = embedding;
+  workload.weights_group = group;
+  workload.weights_zeros = zeros;
+  for (const sim::LayerProduct product : sim::kLayerProducts)
+    workload.*sim::own_type(product) = own.contains(product) ? std::optional(own.at(product)) : std::nullopt;
+  workload.mixed_layers = mixed_layers;
+}
+
+StoredTypes stored_types(const Gguf& file, WeightNames names, const sim::Model& model) {
+  Tensors vocabulary;
+  for (const char* const name : {"token_embd.weight", "output.weight"})
+    if (const GgufTensor* const tensor = file.find(name)) vocabulary.push_back(tensor);
+  StoredTypes none;
+  for (const sim::DType type : kHeldTypes)
+    if (!none.embedding && !vocabulary.empty() && holds(type, vocabulary)) none.embedding = type;
+  if (none.embedding) {
+    none.group = kCodedGroup;
+    none.zeros = !sim::stored_blocks(*none.embedding) && has_own_minima(vocabulary);
+  }
+
+  const std::vector<StoredProduct> products = stored_products(file, names, model);
+  std::pair<StoredTypes, double> best{none, std::numeric_limits<double>::infinity()};
+  none.group = kCodedGroup;
+  for (const sim::DType common : kHeldTypes) {
+    const Mixture mixture(products, common);
+    if (!mixture.holds_all()) continue;
+    auto held = held_by(mixture, none, vocabulary);
+    if (std::pair(held.second, held.first.own.size()) < std::pair(best.second, best.first.own.size()))
+      best = std::move(held);
+  }
+  return best.first;
+}
+
+bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out) {
+  const CodeFormat format = code_format(tensor.type);
+  const std::int64_t multiple = std::max(kCodedGroup, ggml_type_info(tensor.type).elements);
+  if (format.bits == 0 || part.transposed || part.cols == 0 || part.cols % multiple != 0) return false;
+  const auto rows = static_cast<std::size_t>(part.rows), cols = static_cast<std::size_t>(part.cols);
+  const std::size_t groups = cols / static_cast<std::size_t>(format.group);
+  const std::size_t blocks = format.in_blocks ? cols / sim::StoredBlocks::kColumns : 0;
+  const bool first_part = out.codes.empty();
+  if (!first_part && (out.group != format.group || out.block_scales.empty() == format.in_blocks))
+    return false;
+  const std::size_t row_bytes = tensor.bytes.size() / rows, first = out.codes.size() / cols;
+  out.bits = std::max(out.bits, format.bits);
+  out.group = format.group;
+  const auto grown = [&](auto& numbers, std::size_t of_row) {
+    numbers.resize((first + rows) * of_row);
+    return std::span(numbers);
+  };
+  const GgmlCodes all{grown(out.codes, cols), grown(out.scales, groups), grown(out.minima, groups),
+                      grown(out.block_scales, blocks), grown(out.block_minima, blocks)};
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto there = static_cast<std::size_t>(part.file_row(static_cast<std::int64_t>(r)));
+    const std::size_t here = first + r;
+    read_codes(tensor.type, tensor.bytes.subspan(there * row_bytes, row_bytes),
+               {all.codes.subspan(here * cols, cols), all.scales.subspan(here * groups, groups),
+                all.minima.subspan(here * groups, groups), all.block_scales.subspan(here * blocks, blocks),
+                all.block_minima.subspan(here * blocks, blocks)});
+  }
+  give_back(tensor.bytes);
+  return true;
+}
+
+}  // namespace runtime
