@@ -221,21 +221,21 @@ TimedSample typical(std::vector<TimedSample> times) {
   return *middle;
 }
 
-double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,
-                      const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
-                      sim::Calibration& calibration) {
-  const std::size_t first = calibration.samples.size();
+void sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,
+                    const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
+                    sim::Calibration& calibration) {
   Sampler sampler(operations, stopwatch, sampling, sink, stop, calibration);
   sampler.run();
   calibration.cores_used_by_others = sampler.mean_load();
-  double peak = 0;
-  for (std::size_t i = first; i < calibration.samples.size(); ++i) {
-    const sim::KernelSample& sample = calibration.samples[i];
+}
+
+void raise_peaks(sim::Calibration& calibration) {
+  for (const sim::KernelSample& sample : calibration.samples) {
     // Products with weights in fewer bits compute in fewer bits as well.
-    if (sim::is_product(sample.kind) && !sample.stored)
-      peak = std::max(peak, sample.flops.value / sample.median.value);
+    if (!sim::is_product(sample.kind) || sample.stored) continue;
+    sim::FlopsPerSecond& peak = calibration.hardware.peak[sample.dtype];
+    peak = std::max(peak, sample.flops / sample.median);
   }
-  return peak;
 }
 
 }  // namespace runtime

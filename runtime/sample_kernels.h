@@ -52,10 +52,12 @@ TimedSample typical(std::vector<TimedSample> times);
 void share_pace(std::span<TimedSample* const> of_pass);
 
 // Appends to calibration.samples, and sets cores_used_by_others to the mean over what was sampled so far.
-// Ends early with what there is on a stop request. Returns the best rate of arithmetic seen, of a product, in
-// FLOP/s.
-double sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,
-                      const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
-                      sim::Calibration& calibration);
+// Ends early with what there is on a stop request.
+void sample_kernels(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,
+                    const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
+                    sim::Calibration& calibration);
+
+// Raises each type's peak to the rate of its fastest product among the samples.
+void raise_peaks(sim::Calibration& calibration);
 
 }  // namespace runtime
