@@ -241,6 +241,8 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
       require_stored_type((std::string(sim::name(product)) + "_dtype").c_str(),
                           scenario.workload.*sim::own_type(product), scenario.workload, device);
   require_stored_type("embedding_dtype", scenario.workload.embedding_dtype, scenario.workload, device);
+  if (!scenario.model.tie_word_embeddings)
+    require_stored_type("head_dtype", scenario.workload.head_dtype, scenario.workload, device);
   require_kv_cache(scenario, device);
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "sim/plan/parameters.h"
@@ -106,10 +107,6 @@ class Mixture {
   std::set<std::size_t> layers_;
 };
 
-bool has_own_minima(const Tensors& tensors) {
-  return std::ranges::any_of(tensors, [](const GgufTensor* t) { return code_format(t->type).own_minima; });
-}
-
 // Bits of a weight with its share of its group's numbers.
 double bits_with_scales(const sim::Workload& w, sim::DType type) {
   const auto blocks = sim::stored_blocks(type);
@@ -120,28 +117,30 @@ double bits_with_scales(const sim::Workload& w, sim::DType type) {
   return static_cast<double>(sim::bits(type)) + 8 * bytes / columns;
 }
 
-// `stored` with the mixture's types, and with zeros if some group has a minimum of its own in a type that may
-// have them; and the bits that the products' weights then take.
-std::pair<StoredTypes, double> held_by(const Mixture& mixture, StoredTypes stored,
-                                       const Tensors& vocabulary) {
-  mixture.set(stored);
-  sim::Workload w;
+// A tensor and the type that holds it.
+struct Held {
+  const GgufTensor* tensor;
+  sim::DType type;
+};
+
+// Whether some group has a minimum of its own in a type that may have them.
+bool needs_zeros(StoredTypes stored, std::span<const Held> all) {
   stored.zeros = true;
+  sim::Workload w;
   stored.set(w);
-  const auto needs_zeros = [&](const Tensors& tensors, sim::DType type) {
-    return !sim::stored_blocks(type) && sim::has_zeros(w, type) && has_own_minima(tensors);
-  };
-  stored.zeros = stored.embedding && needs_zeros(vocabulary, *stored.embedding);
-  mixture.each([&](const Tensors& tensors, sim::DType type) {
-    stored.zeros = stored.zeros || needs_zeros(tensors, type);
+  return std::ranges::any_of(all, [&](const Held& held) {
+    return !sim::stored_blocks(held.type) && sim::has_zeros(w, held.type) &&
+           code_format(held.tensor->type).own_minima;
   });
+}
+
+double bits_of(const StoredTypes& stored, std::span<const Held> all) {
+  sim::Workload w;
   stored.set(w);
   double bits = 0;
-  mixture.each([&](const Tensors& tensors, sim::DType type) {
-    for (const GgufTensor* t : tensors)
-      bits += static_cast<double>(t->element_count()) * bits_with_scales(w, type);
-  });
-  return {std::move(stored), bits};
+  for (const Held& held : all)
+    bits += static_cast<double>(held.tensor->element_count()) * bits_with_scales(w, held.type);
+  return bits;
 }
 
 }  // namespace
@@ -149,6 +148,7 @@ std::pair<StoredTypes, double> held_by(const Mixture& mixture, StoredTypes store
 void StoredTypes::set(sim::Workload& workload) const {
   workload.weights_dtype = weights;
   workload.embedding_dtype = embedding;
+  workload.head_dtype = head;
   workload.weights_group = group;
   workload.weights_zeros = zeros;
   for (const sim::LayerProduct product : sim::kLayerProducts)
@@ -157,28 +157,45 @@ void StoredTypes::set(sim::Workload& workload) const {
 }
 
 StoredTypes stored_types(const Gguf& file, WeightNames names, const sim::Model& model) {
-  Tensors vocabulary;
-  for (const char* const name : {"token_embd.weight", "output.weight"})
-    if (const GgufTensor* const tensor = file.find(name)) vocabulary.push_back(tensor);
-  StoredTypes none;
-  for (const sim::DType type : kHeldTypes)
-    if (!none.embedding && !vocabulary.empty() && holds(type, vocabulary)) none.embedding = type;
-  if (none.embedding) {
-    none.group = kCodedGroup;
-    none.zeros = !sim::stored_blocks(*none.embedding) && has_own_minima(vocabulary);
+  std::vector<Held> others;
+  const auto hold = [&](const GgufTensor* tensor) -> std::optional<sim::DType> {
+    const auto type =
+        std::ranges::find_if(kHeldTypes, [&](sim::DType t) { return tensor && holds(t, *tensor); });
+    if (type == std::end(kHeldTypes)) return std::nullopt;
+    others.push_back({tensor, *type});
+    return *type;
+  };
+  StoredTypes stored;
+  const GgufTensor* const head = file.find("output.weight");
+  stored.head = hold(head);
+  // A head without codes would be held as the embedding is.
+  if (!head || stored.head) stored.embedding = hold(file.find("token_embd.weight"));
+  if (stored.head == stored.embedding) stored.head.reset();
+  if (!others.empty()) {
+    stored.group = kCodedGroup;
+    stored.zeros = needs_zeros(stored, others);
   }
 
   const std::vector<StoredProduct> products = stored_products(file, names, model);
-  std::pair<StoredTypes, double> best{none, std::numeric_limits<double>::infinity()};
-  none.group = kCodedGroup;
+  StoredTypes best = stored;
+  double fewest = std::numeric_limits<double>::infinity();
   for (const sim::DType common : kHeldTypes) {
     const Mixture mixture(products, common);
     if (!mixture.holds_all()) continue;
-    auto held = held_by(mixture, none, vocabulary);
-    if (std::pair(held.second, held.first.own.size()) < std::pair(best.second, best.first.own.size()))
-      best = std::move(held);
+    std::vector<Held> all = others;
+    mixture.each([&](const Tensors& tensors, sim::DType type) {
+      for (const GgufTensor* const tensor : tensors) all.push_back({tensor, type});
+    });
+    StoredTypes mixed = stored;
+    mixture.set(mixed);
+    mixed.group = kCodedGroup;
+    mixed.zeros = needs_zeros(mixed, all);
+    const double bits = bits_of(mixed, all);
+    if (std::pair(bits, mixed.own.size()) >= std::pair(fewest, best.own.size())) continue;
+    best = std::move(mixed);
+    fewest = bits;
   }
-  return best.first;
+  return best;
 }
 
 bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out) {

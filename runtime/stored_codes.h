@@ -25,7 +25,7 @@ struct CodedWeight {
 
 // How a file stores the layers' weights, and its embedding and head, in the fields of a workload.
 struct StoredTypes {
-  std::optional<sim::DType> weights, embedding;
+  std::optional<sim::DType> weights, embedding, head;
   std::int64_t group = 0;
   bool zeros = true;  // false: each minimum follows from its scale
   // Those of products in `mixed_layers` (Workload) that are not `weights`.

@@ -329,10 +329,10 @@ sim::Scenario with_fields(sim::Scenario s, const ScenarioFlags& flags) {
 void store_as_file(const runtime::StoredTypes& stored, const ScenarioFlags& flags, sim::Scenario& scenario) {
   if (flags.scenario || flags.workload || flags.typed("workload.dtype") ||
       flags.typed("workload.weights_dtype") || flags.typed("workload.embedding_dtype") ||
-      flags.typed("workload.weights_group") || flags.typed("workload.weights_zeros") ||
-      flags.typed("workload.qkv_dtype") || flags.typed("workload.output_dtype") ||
-      flags.typed("workload.up_dtype") || flags.typed("workload.down_dtype") ||
-      flags.typed("workload.mixed_layers") ||
+      flags.typed("workload.head_dtype") || flags.typed("workload.weights_group") ||
+      flags.typed("workload.weights_zeros") || flags.typed("workload.qkv_dtype") ||
+      flags.typed("workload.output_dtype") || flags.typed("workload.up_dtype") ||
+      flags.typed("workload.down_dtype") || flags.typed("workload.mixed_layers") ||
       std::ranges::any_of(flags.overrides, [](const auto& o) { return o.path.starts_with("workload"); }))
     return;
   stored.set(scenario.workload);

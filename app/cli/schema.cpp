@@ -45,7 +45,7 @@ sim::Scenario example_scenario() {
   scenario.workload.seq_len = scenario.model.max_position_embeddings;
   // Files leave these types out where they equal the workload's own.
   scenario.workload.weights_dtype = scenario.workload.kv_dtype = scenario.workload.expert_weights_dtype =
-      scenario.workload.embedding_dtype = scenario.workload.dtype;
+      scenario.workload.embedding_dtype = scenario.workload.head_dtype = scenario.workload.dtype;
   return scenario;
 }
 

@@ -42,12 +42,14 @@ ElementTypes element_types(const Scenario& scenario) {
   const DType weights = generates
                             ? scenario.workload.weights_dtype.value_or(bits(product) < 16 ? product : stored)
                             : learns_or_frozen;
+  const DType embedding = generates ? scenario.workload.embedding_dtype.value_or(stored) : stored;
   return {.product = product,
           .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
           .weights = weights,
           .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(weights) : stored,
-          .embedding = generates ? scenario.workload.embedding_dtype.value_or(stored) : stored,
+          .embedding = embedding,
+          .head = generates ? scenario.workload.head_dtype.value_or(embedding) : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? sixteen_bits_as(stored, i.gradient_dtype) : DType::fp32,
           .shard = shard,

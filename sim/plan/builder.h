@@ -35,7 +35,8 @@ struct ElementTypes {
   DType stored;          // parameters, activations
   DType weights;         // of the layers' products
   DType expert_weights;  // of the experts' products
-  DType embedding;       // of tokens, and of the head
+  DType embedding;       // of tokens, and of a head that is the embedding
+  DType head;            // with weights of its own
   DType cache;           // keys and values of earlier tokens
   DType gradient;        // of parameters
   DType shard;           // parameters as ZeRO 3 divides them

@@ -579,7 +579,7 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   const bool as_layers = !training && serving && serving->quantizes_head;
   p.head = p.tied ? p.embedding
                   : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
-                             as_layers ? builder.types().weights : builder.types().embedding);
+                             as_layers ? builder.types().weights : builder.types().head);
   // The head's product comes before all else that adds to its gradient.
   p.head = w.written(p.head);
   p.head_uses_embedding = p.tied || (training && m.num_nextn_predict_layers > 0);

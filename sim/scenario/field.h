@@ -100,6 +100,7 @@ bool generates(const Scenario& scenario);
 bool has_experts(const Scenario& scenario);
 bool trains_experts(const Scenario& scenario);
 bool generates_with_experts(const Scenario& scenario);
+bool generates_with_own_head(const Scenario& scenario);
 bool has_replicas(const Scenario& scenario);
 bool divides_sequences(const Scenario& scenario);
 bool divides_experts(const Scenario& scenario);

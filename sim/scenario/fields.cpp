@@ -166,6 +166,9 @@ bool trains_experts(const Scenario& s) {
 bool generates_with_experts(const Scenario& s) {
   return generates(s) && has_experts(s);
 }
+bool generates_with_own_head(const Scenario& s) {
+  return generates(s) && !s.model.tie_word_embeddings;
+}
 // Generation divides only experts over replicas, which have copies of all the rest.
 bool has_replicas(const Scenario& s) {
   return trains(s) || has_experts(s);

@@ -63,9 +63,10 @@ struct Workload {
   bool kv_cache = true;
   // How weights of the layers' products and the KV cache are stored; empty: in dtype. fp8 weights are
   // multiplied in fp8; a product expands weights in other types of 8 and fewer bits to dtype. Embedding and
-  // head are stored in dtype unless embedding_dtype says otherwise.
+  // head are stored in dtype unless embedding_dtype says otherwise, or head_dtype of a head with weights of its
+  // own.
   std::optional<DType> weights_dtype, kv_dtype;
-  std::optional<DType> embedding_dtype;
+  std::optional<DType> embedding_dtype, head_dtype;
   std::optional<DType> expert_weights_dtype;  // type of experts' weights, where it is not weights_dtype
   // Tokens of a block of the KV cache. A sequence's blocks lie anywhere and a table records where (paged
   // attention, Kwon et al. 2023, arXiv 2309.06180). 0: a sequence's whole length lies in one piece.
@@ -126,6 +127,8 @@ inline constexpr auto kFields<Workload> = [] {
           "how weights are stored; unset: as --dtype").one_of(kStoredTypes).when(generates),
     field("embedding_dtype", &W::embedding_dtype, "embedding-dtype", "embedding",
           "how the embedding of tokens and the head are stored; unset: as --dtype").one_of(kStoredTypes).when(generates).seldom_set(),
+    field("head_dtype", &W::head_dtype, "head-dtype", "head",
+          "how the head is stored where it is not the embedding; unset: as --embedding-dtype").one_of(kStoredTypes).when(generates_with_own_head).seldom_set(),
     field("kv_dtype", &W::kv_dtype, "kv-dtype", "cache type",
           "of the KV cache; unset: as --dtype").one_of(kCacheTypes).when(generates),
     field("expert_weights_dtype", &W::expert_weights_dtype, "expert-weights-dtype", "expert weights",

@@ -4,8 +4,8 @@
     python3 tests/bench/decode.py --gguf FILE [--program build/release/app/ridgepoint]
     python3 tests/bench/decode.py --gguf FILE --as-1b Q8_0 Q4_0     models of a 1B shape, of random weights, FILE's tokenizer
 
-Needs llama-cpp-python, and gguf for --as-1b. Types that gguf cannot write, such as Q4_K_M, which mixes types, llama.cpp writes
-from Q8_0. Both programs compute with the weights as the file stores them; at one sequence,
+Needs llama-cpp-python, and gguf for --as-1b. Types that gguf cannot write, such as Q6_K, and Q4_K_M, which mixes types,
+llama.cpp writes from Q8_0. Both programs compute with the weights as the file stores them; at one sequence,
 decode is bound by reading them. Decode: the median of single tokens after a prompt of eight. Prompt: one of 512 tokens.
 """
 import argparse
@@ -107,9 +107,20 @@ def write_1b(source, stored, target):
     writer.close()
 
 
-def write_1b_as(source, stored, target):
+def gguf_writes(stored):
     import gguf
-    if stored in gguf.GGMLQuantizationType.__members__:
+    import numpy
+    if stored not in gguf.GGMLQuantizationType.__members__:
+        return False
+    try:
+        gguf.quants.quantize(numpy.zeros((1, 256), numpy.float32), gguf.GGMLQuantizationType[stored])
+    except NotImplementedError:
+        return False
+    return True
+
+
+def write_1b_as(source, stored, target):
+    if gguf_writes(stored):
         return write_1b(source, stored, target)
     from perplexity import FORMATS, say_nothing, write_as
     import llama_cpp

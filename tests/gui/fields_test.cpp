@@ -77,7 +77,7 @@ TEST_CASE("every field reads back what was written to it, and undo gives the sce
 TEST_CASE("every field of a strategy and of a workload that a scenario file has stands in Configure") {
   sim::Scenario s = divided();
   s.workload.weights_dtype = s.workload.kv_dtype = s.workload.expert_weights_dtype =
-      s.workload.embedding_dtype = sim::DType::fp8;
+      s.workload.embedding_dtype = s.workload.head_dtype = sim::DType::fp8;
   s.workload.weights_group = 128;
   std::vector<std::string> names;
   for (const FieldSection& section : scenario_fields())

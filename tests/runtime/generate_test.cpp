@@ -389,7 +389,7 @@ TEST_CASE("A file's codes in 2 to 8 bits, with scales in one or in two levels, g
   };
   const TemporaryFolder folder;
   const runtime::ModelSource source =
-      runtime::open_model(folder.write("model.gguf", tests::llama_of_types(type_of)).string());
+      runtime::open_model(folder.write("model.gguf", tests::llama_of_types(type_of, q5_k)).string());
   sim::Scenario scenario = tests::generation(source.model, 4);
   const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 7});
   scenario.workload.prompt_length = 5;
@@ -397,6 +397,7 @@ TEST_CASE("A file's codes in 2 to 8 bits, with scales in one or in two levels, g
   source.stored.set(scenario.workload);
   REQUIRE(scenario.workload.weights_dtype);
   CHECK(scenario.workload.embedding_dtype == sim::DType::q6_k);
+  CHECK(scenario.workload.head_dtype == sim::DType::q5_k);
   const runtime::Generation codes = runtime::generate(scenario, source, settings, {}, {});
   // Activations in 16 bits; a scale of Q4_K and of the like is rounded to fp16 where q4_k is not what holds
   // it.

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -42,8 +43,9 @@ inline std::vector<std::size_t> halves_of(runtime::GgmlType type) {
   }
 }
 
-// Two layers with rows of 256; weights are drawn, those of norms 1.
-inline std::string llama_of_types(const TypeOfTensor& type_of) {
+// Two layers with rows of 256; weights are drawn, those of norms 1. Where `head` is a type, the head has
+// weights of its own.
+inline std::string llama_of_types(const TypeOfTensor& type_of, std::optional<runtime::GgmlType> head = {}) {
   constexpr std::uint64_t kWidth = 256, kVocabulary = 8;
   struct Tensor {
     std::string name;
@@ -52,6 +54,7 @@ inline std::string llama_of_types(const TypeOfTensor& type_of) {
   };
   std::vector<Tensor> tensors{{"token_embd.weight", {kWidth, kVocabulary}, type_of("token_embd", 0)},
                               {"output_norm.weight", {kWidth}, runtime::GgmlType::f32}};
+  if (head) tensors.push_back({"output.weight", {kWidth, kVocabulary}, *head});
   for (int layer = 0; layer < 2; ++layer) {
     const std::string prefix = "blk." + std::to_string(layer) + ".";
     for (const char* const name :

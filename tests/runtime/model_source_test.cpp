@@ -198,6 +198,28 @@ TEST_CASE("A file that mixes types is held in the types that hold its codes in t
   }
 }
 
+TEST_CASE(
+    "A head with weights of its own is held in a type of its own, and one without codes as it is computed") {
+  using enum runtime::GgmlType;
+  using sim::DType;
+  const TemporaryFolder folder;
+  const auto stored = [&](runtime::GgmlType embedding, std::optional<runtime::GgmlType> head) {
+    const auto type_of = [=](std::string_view tensor, int) {
+      return tensor == "token_embd" ? embedding : q4_k;
+    };
+    const runtime::ModelSource source =
+        runtime::open_model(folder.write("model.gguf", tests::llama_of_types(type_of, head)).string());
+    CHECK(source.model.tie_word_embeddings == !head);
+    return std::pair(source.stored.embedding, source.stored.head);
+  };
+  using Types = std::pair<std::optional<DType>, std::optional<DType>>;
+  CHECK(stored(q4_k, q6_k) == Types(DType::q4_k, DType::q6_k));  // as in Q4_K_M
+  CHECK(stored(q4_k, q4_k) == Types(DType::q4_k, std::nullopt));
+  CHECK(stored(q4_k, std::nullopt) == Types(DType::q4_k, std::nullopt));
+  CHECK(stored(f16, q6_k) == Types(std::nullopt, DType::q6_k));
+  CHECK(stored(q6_k, f16) == Types(std::nullopt, std::nullopt));
+}
+
 TEST_CASE("A missing or wrongly shaped tensor is named with its file and both shapes") {
   const TemporaryFolder folder;
   const sim::Model model = tests::small_llama();

@@ -514,6 +514,7 @@ TEST_CASE("Several ranks with weights in 2 to 8 bits, by layer too, give one ran
   sim::Scenario s = tests::generation(model, 6, 2);
   sim::Workload& w = s.workload;
   w.weights_dtype = w.embedding_dtype = stored.type;
+  w.head_dtype = stored.up_and_output;
   w.weights_group = 32;
   w.weights_zeros = stored.zeros;
   w.qkv_dtype = w.down_dtype = stored.qkv_and_down;

@@ -74,6 +74,9 @@ std::vector<Scenario> of_every_kind() {
     all.push_back(test::training(gpt2, 1024));
     all.back().workload.optimizer = o;
   }
+  all.push_back(test::training(dense, 1024));
+  all.back().workload.lora_rank = 8;
+  all.back().workload.frozen_weights = FrozenWeights::nf4;
   Scenario s = test::training(gpt2, 1024, 2, 4, DType::fp16);
   s.implementation = test::megatron_2022();
   all.push_back(s);
