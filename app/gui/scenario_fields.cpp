@@ -74,8 +74,10 @@ std::vector<std::string_view> choices_of(const AnyField& row) {
   return choices;
 }
 
-// A word of files as it is read: "each expert" for each_expert.
+// A word of files as it is read: "each expert" for each_expert. Types have names that are written so
+// everywhere.
 std::string_view as_read(std::string_view word) {
+  if (sim::from_name<sim::DType>(word)) return word;
   static std::set<std::string> all;  // as long as fields point at them
   std::string words(word);
   std::replace(words.begin(), words.end(), '_', ' ');
