@@ -11,6 +11,10 @@ both perplexities, and how far they are apart; then that of the same weights wid
 since llama.cpp rounds what a layer is given to 8 bits and this program to 16. Those files are removed again
 (2.2 GB for a model of 135M parameters).
 
+With --widened llama.cpp reads each text at once and multiplies weights that are widened to F32, as it does with a BLAS: what
+activations are rounded to plays no part then. llama-cpp-python has to be built for it, with
+CMAKE_ARGS="-DGGML_BLAS=ON -DGGML_BLAS_VENDOR=OpenBLAS".
+
 Needs llama-cpp-python and numpy.
 """
 import argparse
@@ -33,15 +37,33 @@ FORMATS = {"F32": "ALL_F32", "F16": "MOSTLY_F16", "BF16": "MOSTLY_BF16"} | {
 }
 
 
-def perplexity_of(gguf, texts, most_tokens):
-    model = llama_cpp.Llama(str(gguf), n_ctx=MOST_TOKENS, logits_all=True, verbose=False)
+def widen_weights():
+    """Weights of some types are repacked otherwise, for kernels of their own, and never get to the BLAS."""
+    defaults = llama_cpp.llama_model_default_params
+
+    def without_repacking():
+        how = defaults()
+        how.use_extra_bufts = False
+        return how
+
+    if not list((pathlib.Path(llama_cpp.__file__).parent / "lib").glob("*ggml-blas*")):
+        sys.exit("--widened needs a llama-cpp-python that was built with -DGGML_BLAS=ON; this one has no libggml-blas")
+    llama_cpp.llama_cpp.llama_model_default_params = without_repacking
+
+
+def perplexity_of(gguf, texts, most_tokens, widened):
+    at_once = MOST_TOKENS if widened else 512
+    model = llama_cpp.Llama(str(gguf), n_ctx=MOST_TOKENS, n_batch=at_once, n_ubatch=at_once, logits_all=True, verbose=False)
     surprise, read, guessed = 0.0, 0, 0
     for text in texts:
         tokens = model.tokenize(pathlib.Path(text).read_bytes(), add_bos=True)[:most_tokens]
         model.reset()
-        for token, following in zip(tokens, tokens[1:]):
-            model.eval([token])  # one by one, as generation reads them
-            logits = numpy.asarray(model.scores[model.n_tokens - 1], dtype=numpy.float64)
+        if widened:
+            model.eval(tokens)
+        for place, (token, following) in enumerate(zip(tokens, tokens[1:])):
+            if not widened:
+                model.eval([token])  # one by one, as generation reads them
+            logits = numpy.asarray(model.scores[place], dtype=numpy.float64)
             highest = logits.max()
             surprise += math.log(numpy.exp(logits - highest).sum()) + highest - logits[following]
         read, guessed = read + len(tokens), guessed + len(tokens) - 1
@@ -75,7 +97,7 @@ def compare_formats(arguments):
         for name in arguments.only:
             gguf = pathlib.Path(folder) / f"{name}.gguf"
             write_as(arguments.gguf, FORMATS[name], gguf)
-            read, theirs = perplexity_of(gguf, arguments.text, arguments.tokens)
+            read, theirs = perplexity_of(gguf, arguments.text, arguments.tokens, arguments.widened)
             own = own_perplexity(arguments.formats, gguf, arguments.text, arguments.tokens)
             widened = pathlib.Path(folder) / "widened.gguf"
             write_as(gguf, FORMATS["F32"], widened)
@@ -96,12 +118,15 @@ def main():
     parser.add_argument("--tokens", type=int, default=MOST_TOKENS, help="of each text, no more than so many")
     parser.add_argument("--formats", metavar="PROGRAM", help="tests/bench/perplexity of a build")
     parser.add_argument("--only", nargs="+", choices=FORMATS, default=list(FORMATS), help="of the formats")
+    parser.add_argument("--widened", action="store_true", help="llama.cpp multiplies widened weights")
     arguments = parser.parse_args()
+    if arguments.widened:
+        widen_weights()
     llama_cpp.llama_log_set(say_nothing, ctypes.c_void_p(0))  # it tells of each tensor
     if arguments.formats:
         compare_formats(arguments)
         return
-    tokens, perplexity = perplexity_of(arguments.gguf, arguments.text, arguments.tokens)
+    tokens, perplexity = perplexity_of(arguments.gguf, arguments.text, arguments.tokens, arguments.widened)
     print(f"{tokens} tokens\nllama.cpp {perplexity:.4f}")
 
 
