@@ -70,6 +70,7 @@ std::vector<sim::Scenario> repairs(const sim::Scenario& scenario, const std::vec
   add([](sim::Scenario& s) { s.implementation = sim::load_implementation_preset("ridgepoint"); });
   add([](sim::Scenario& s) {  // types of parts, of a machine that has others
     s.workload.weights_dtype = s.workload.kv_dtype = std::nullopt;
+    s.workload.embedding_dtype = s.workload.head_dtype = std::nullopt;
     for (const sim::LayerProduct product : sim::kLayerProducts) (s.workload.*sim::own_type(product)).reset();
     s.workload.mixed_layers.clear();
   });

@@ -33,7 +33,8 @@ sim::Bytes least_memory(const sim::Scenario& s) {
   double states = 4;
   if (w.task == sim::Task::generate) {
     states = 1;
-    for (const auto& stored : {w.weights_dtype, w.embedding_dtype, w.head_dtype, w.expert_weights_dtype})
+    for (const auto& stored : {w.weights_dtype, w.qkv_dtype, w.output_dtype, w.up_dtype, w.down_dtype,
+                               w.embedding_dtype, w.head_dtype, w.expert_weights_dtype})
       if (stored) bits = std::min(bits, sim::bits(*stored));
   } else if (w.lora_rank > 0) {
     states = 1;
