@@ -16,6 +16,7 @@
 #include "sim/format.h"
 #include "sim/plan/builder.h"
 #include "sim/plan/parameters.h"
+#include "sim/scenario/fields.h"
 
 namespace runtime {
 namespace {
@@ -74,7 +75,7 @@ void require_frozen_type(const sim::Workload& w, const Device& device) {
 }
 
 // Refuses a type of stored weights, other than the one that they are multiplied in, that the device lacks.
-void require_stored_type(const char* field, std::optional<sim::DType> stored, const sim::Workload& w,
+void require_stored_type(std::string_view field, std::optional<sim::DType> stored, const sim::Workload& w,
                          const Device& device) {
   if (stored.value_or(w.dtype) == w.dtype) return;
   const std::span<const sim::DType> types = device.weight_dtypes(w.dtype);
@@ -83,8 +84,8 @@ void require_stored_type(const char* field, std::optional<sim::DType> stored, co
                    (types.empty() ? "as it multiplies them"
                                   : "in " + names_of(types) + " while it multiplies in " +
                                         std::string(sim::name(w.dtype))) +
-                   "; workload." + field + " is " + std::string(sim::name(*stored)) + ", workload.dtype " +
-                   std::string(sim::name(w.dtype)));
+                   "; workload." + std::string(field) + " is " + std::string(sim::name(*stored)) +
+                   ", workload.dtype " + std::string(sim::name(w.dtype)));
   if (sim::bits(*stored) >= 16 || sim::stored_blocks(*stored)) return;
   const WeightGroups groups = device.weight_groups(*stored);
   const bool fits = w.weights_group == groups.exactly ||
@@ -235,14 +236,10 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
   require_frozen_type(scenario.workload, device);
-  require_stored_type("weights_dtype", scenario.workload.weights_dtype, scenario.workload, device);
-  if (sim::mixes_types(scenario.workload))
-    for (const sim::LayerProduct product : sim::kLayerProducts)
-      require_stored_type((std::string(sim::name(product)) + "_dtype").c_str(),
-                          scenario.workload.*sim::own_type(product), scenario.workload, device);
-  require_stored_type("embedding_dtype", scenario.workload.embedding_dtype, scenario.workload, device);
-  if (!scenario.model.tie_word_embeddings)
-    require_stored_type("head_dtype", scenario.workload.head_dtype, scenario.workload, device);
+  sim::for_each_stored_type([&](const auto& field) {
+    if (field.applies(scenario))
+      require_stored_type(field.name, scenario.workload.*field.member, scenario.workload, device);
+  });
   require_kv_cache(scenario, device);
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +

@@ -25,6 +25,7 @@
 #include "sim/foreign_text.h"
 #include "sim/plan/legality.h"
 #include "sim/scenario/expert_division.h"
+#include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {
@@ -327,15 +328,15 @@ sim::Scenario with_fields(sim::Scenario s, const ScenarioFlags& flags) {
 
 // A file's weights are multiplied as they are stored, unless flags or a scenario say otherwise.
 void store_as_file(const runtime::StoredTypes& stored, const ScenarioFlags& flags, sim::Scenario& scenario) {
-  if (flags.scenario || flags.workload || flags.typed("workload.dtype") ||
-      flags.typed("workload.weights_dtype") || flags.typed("workload.embedding_dtype") ||
-      flags.typed("workload.head_dtype") || flags.typed("workload.weights_group") ||
-      flags.typed("workload.weights_zeros") || flags.typed("workload.qkv_dtype") ||
-      flags.typed("workload.output_dtype") || flags.typed("workload.up_dtype") ||
-      flags.typed("workload.down_dtype") || flags.typed("workload.mixed_layers") ||
-      std::ranges::any_of(flags.overrides, [](const auto& o) { return o.path.starts_with("workload"); }))
-    return;
-  stored.set(scenario.workload);
+  bool said = flags.scenario || flags.workload || std::ranges::any_of(flags.overrides, [](const auto& o) {
+                return o.path.starts_with("workload");
+              });
+  const auto if_typed = [&](std::string_view field) {
+    said = said || flags.typed("workload." + std::string(field));
+  };
+  sim::for_each_stored_type([&](const auto& field) { if_typed(field.name); });
+  for (const char* field : {"dtype", "weights_group", "weights_zeros", "mixed_layers"}) if_typed(field);
+  if (!said) stored.set(scenario.workload);
 }
 
 ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::EventSink& sink,

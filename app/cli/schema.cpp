@@ -11,6 +11,7 @@
 #include "app/cli/plan_sweep.h"
 #include "sim/cost/predict.h"
 #include "sim/report/events.h"
+#include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {
@@ -44,8 +45,9 @@ sim::Scenario example_scenario() {
   scenario.implementation = sim::load_implementation_preset("ridgepoint");
   scenario.workload.seq_len = scenario.model.max_position_embeddings;
   // Files leave these types out where they equal the workload's own.
-  scenario.workload.weights_dtype = scenario.workload.kv_dtype = scenario.workload.expert_weights_dtype =
-      scenario.workload.embedding_dtype = scenario.workload.head_dtype = scenario.workload.dtype;
+  sim::Workload& w = scenario.workload;
+  w.kv_dtype = w.dtype;
+  sim::for_each_stored_type([&](const auto& field) { w.*field.member = w.dtype; });
   return scenario;
 }
 

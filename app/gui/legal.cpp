@@ -69,9 +69,8 @@ std::vector<sim::Scenario> repairs(const sim::Scenario& scenario, const std::vec
   add([](sim::Scenario& s) { s.strategy = {}; });
   add([](sim::Scenario& s) { s.implementation = sim::load_implementation_preset("ridgepoint"); });
   add([](sim::Scenario& s) {  // types of parts, of a machine that has others
-    s.workload.weights_dtype = s.workload.kv_dtype = std::nullopt;
-    s.workload.embedding_dtype = s.workload.head_dtype = std::nullopt;
-    for (const sim::LayerProduct product : sim::kLayerProducts) (s.workload.*sim::own_type(product)).reset();
+    sim::for_each_stored_type([&](const auto& field) { (s.workload.*field.member).reset(); });
+    s.workload.kv_dtype.reset();
     s.workload.mixed_layers.clear();
   });
   add([&](sim::Scenario& s) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,16 @@ inline constexpr std::size_t kFieldCount = std::tuple_size_v<std::remove_cvref_t
 template <class Part, class Visit>
 constexpr void for_each_field(Visit visit) {
   std::apply([&](const auto&... row) { (visit(row), ...); }, kFields<Part>);
+}
+
+// Calls visit(row) for each field of a workload that says how weights are stored.
+template <class Visit>
+constexpr void for_each_stored_type(Visit visit) {
+  for_each_field<Workload>([&](const auto& row) {
+    using Value = typename std::remove_cvref_t<decltype(row)>::Value;
+    if constexpr (std::is_same_v<Value, std::optional<DType>>)
+      if (row.words.data() == kStoredTypes.data()) visit(row);
+  });
 }
 
 // An order of all values of a part, for the keys of maps. It compares all fields, so none is forgotten.

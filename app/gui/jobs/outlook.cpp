@@ -15,6 +15,7 @@
 #include "sim/format.h"
 #include "sim/plan/legality.h"
 #include "sim/report/metrics.h"
+#include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
@@ -33,9 +34,8 @@ sim::Bytes least_memory(const sim::Scenario& s) {
   double states = 4;
   if (w.task == sim::Task::generate) {
     states = 1;
-    for (const auto& stored : {w.weights_dtype, w.qkv_dtype, w.output_dtype, w.up_dtype, w.down_dtype,
-                               w.embedding_dtype, w.head_dtype, w.expert_weights_dtype})
-      if (stored) bits = std::min(bits, sim::bits(*stored));
+    sim::for_each_stored_type(
+        [&](const auto& field) { bits = std::min(bits, sim::bits((w.*field.member).value_or(w.dtype))); });
   } else if (w.lora_rank > 0) {
     states = 1;
     if (w.frozen_weights != sim::FrozenWeights::as_dtype) bits = 4;  // NF4
