@@ -29,9 +29,11 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return text + "]";
 }
 
+// A single row may be a vector in the file.
 void require_shape(const fs::path& file, const WeightPart& part, std::span<const std::int64_t> shape) {
   const std::vector<std::int64_t> expected = part.file_shape();
-  if (!std::equal(shape.begin(), shape.end(), expected.begin(), expected.end()))
+  const bool one_row = part.rows == 1 && part.cols > 0 && std::ranges::equal(shape, std::vector{part.cols});
+  if (!one_row && !std::ranges::equal(shape, expected))
     throw InputError(file.string() + ": tensor " + part.tensor + " has shape " + shape_text(shape) +
                      ", this model's is " + shape_text(expected));
 }
@@ -53,7 +55,14 @@ constexpr std::string_view kReadFamilies[] = {
     "olmo2",     "gemma",      "gemma2",      "gemma3_text", "gpt_oss", "llama4_text"};
 
 void require_read_family(const std::string& json, const fs::path& file) {
-  const std::string family = nlohmann::json::parse(json).value("model_type", "");
+  const auto config = nlohmann::json::parse(json);
+  const std::string family = config.value("model_type", "");
+  for (const char* const rope : {"rope_scaling", "rope_parameters"})
+    if (family.starts_with("deepseek") && config.contains(rope) && config[rope].is_object())
+      if (const std::string type = config[rope].value("rope_type", config[rope].value("type", "default"));
+          type != "default")
+        throw InputError(file.string() + ": " + rope + " is of type \"" + type +
+                         "\"; the weights of models with latent attention run without it here");
   if (std::find(std::begin(kReadFamilies), std::end(kReadFamilies), family) != std::end(kReadFamilies))
     return;
   std::string all;
@@ -80,31 +89,14 @@ const FileKeys kConfigKeys[] = {
     {"num_experts", {"num_experts", "num_local_experts", "n_routed_experts"}},
     {"decoder_sparse_step", {"decoder_sparse_step", "interleave_moe_layer_step"}},
 };
-const FileKeys kGgufKeys[] = {
-    {"hidden_size", {"embedding_length"}},
-    {"intermediate_size", {"feed_forward_length"}},
-    {"num_hidden_layers", {"block_count"}},
-    {"num_attention_heads", {"attention.head_count"}},
-    {"num_key_value_heads", {"attention.head_count_kv"}},
-    {"head_dim", {"attention.key_length"}},
-    {"max_position_embeddings", {"context_length"}},
-    {"norm_eps", {"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"}},
-    {"rope_theta", {"rope.freq_base"}},
-    {"rope_scaling.factor", {"rope.scaling.factor"}},
-};
-
-// Refuses sizes that no plan has; the message names the file and its key. `is_there` looks for a key.
-void require_sound(const sim::Model& model, const fs::path& file, std::span<const FileKeys> table,
-                   const std::string& prefix, const auto& is_there) {
+// Refuses sizes that no plan has; the message names the file and its key. key_of(field) is empty where what
+// is wrong follows from other keys.
+void require_sound(const sim::Model& model, const fs::path& file, const auto& key_of) {
   const std::vector<sim::Problem> problems = sim::validate(model);
   if (problems.empty()) return;
   const std::string field = problems.front().field.substr(std::string_view("model.").size());
-  std::string key = field;  // what follows from other keys has ours
-  for (const FileKeys& row : table)
-    if (row.field == field)
-      for (const std::string_view known : row.keys)
-        if (is_there(prefix + std::string(known))) key = prefix + std::string(known);
-  throw InputError(file.string() + ": " + key + " " + problems.front().message);
+  const std::string key = key_of(field);
+  throw InputError(file.string() + ": " + (key.empty() ? field : key) + " " + problems.front().message);
 }
 
 ModelSource open_hugging_face(const fs::path& directory) {
@@ -117,9 +109,13 @@ ModelSource open_hugging_face(const fs::path& directory) {
 
   ModelSource source;
   source.model = sim::model_from_hugging_face_config(*json, config.string());
-  require_sound(
-      source.model, config, kConfigKeys, "",
-      [fields = nlohmann::json::parse(*json)](const std::string& key) { return fields.contains(key); });
+  require_sound(source.model, config,
+                [fields = nlohmann::json::parse(*json)](const std::string& field) -> std::string {
+                  for (const FileKeys& row : kConfigKeys)
+                    for (const std::string_view known : row.keys)
+                      if (row.field == field && fields.contains(known)) return std::string(known);
+                  return "";
+                });
   if (source.model.name.empty()) source.model.name = fs::weakly_canonical(directory).filename().string();
   source.origin = directory.string();
   if (const fs::path tokenizer = directory / "tokenizer.json"; fs::exists(tokenizer))
@@ -162,14 +158,12 @@ ModelSource open_gguf(const fs::path& path) {
   const auto file = std::make_shared<const Gguf>(Gguf::open(path));
   ModelSource source;
   source.model = model_from_gguf(*file);
-  require_sound(source.model, path, kGgufKeys, std::string(file->string("general.architecture")) + ".",
-                [&file](const std::string& key) { return file->has(key); });
+  require_sound(source.model, path, [&](const std::string& field) { return gguf_key_of(*file, field); });
   source.origin = path.string();
   // Byte-level BPE; a file with another kind of vocabulary still runs on token ids.
   if (file->has("tokenizer.ggml.model") && file->string("tokenizer.ggml.model") == "gpt2")
     source.tokenizer = Tokenizer::from_gguf(*file);
-  const WeightNames names =
-      file->string("general.architecture") == "llama" ? WeightNames::gguf_llama : WeightNames::gguf;
+  const WeightNames names = gguf_weight_names(*file);
   source.load = [file, names, model = source.model, path](std::string_view buffer_name, std::int32_t layer,
                                                           std::span<float> out) {
     const auto read = [&](const WeightPart& part, std::span<float> values) {
@@ -186,11 +180,15 @@ ModelSource open_gguf(const fs::path& path) {
   source.load_codes = [file, names, model = source.model, path](std::string_view buffer_name,
                                                                 std::int32_t layer, CodedWeight& out) {
     out = {};
-    for (const WeightPart& part : weight_parts(model, names, buffer_name, layer)) {
-      const GgufTensor* const tensor = file->find(part.tensor);
+    const std::vector<WeightPart> parts = weight_parts(model, names, buffer_name, layer);
+    const std::vector<RowPlace> places = row_places(parts);
+    std::int64_t rows = 0;
+    for (const WeightPart& part : parts) rows += part.rows;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const GgufTensor* const tensor = file->find(parts[p].tensor);
       if (!tensor) return false;  // reading its values says what is wrong
-      require_shape(path, part, tensor->shape);
-      if (!append_codes(*tensor, part, out)) return false;
+      require_shape(path, parts[p], tensor->shape);
+      if (!read_codes_of_part(*tensor, parts[p], places[p], rows, out)) return false;
     }
     return true;
   };

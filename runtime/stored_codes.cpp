@@ -1,6 +1,7 @@
 #include "runtime/stored_codes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <span>
@@ -14,7 +15,12 @@ namespace {
 
 constexpr std::int64_t kCodedGroup = 32;  // columns that share a scale, in types without groups of their own
 
-using Tensors = std::vector<const GgufTensor*>;
+// A tensor of a weight. Where the file has its columns side by side, it is rounded anew.
+struct Source {
+  const GgufTensor* tensor;
+  bool by_columns = false;
+};
+using Sources = std::vector<Source>;
 
 // The types that a file's codes are held in, from few bits to many.
 constexpr sim::DType kHeldTypes[] = {sim::DType::q2_k, sim::DType::q3_k, sim::DType::q4_k, sim::DType::int4,
@@ -31,25 +37,41 @@ bool holds(sim::DType type, const GgufTensor& tensor) {
   if (!blocks) return format.group == kCodedGroup;
   return format.in_blocks && format.group == blocks->group && format.own_minima == blocks->minima;
 }
-bool holds(sim::DType type, const Tensors& tensors) {
-  return std::ranges::all_of(tensors, [=](const GgufTensor* t) { return holds(type, *t); });
+bool holds(sim::DType type, const Sources& sources) {
+  return std::ranges::all_of(sources, [=](const Source& s) {
+    return holds(type, *s.tensor) && (!s.by_columns || type == sim::DType::int8);
+  });
 }
 
-// A product's weight in each layer.
+// A product's weights in each layer.
 struct StoredProduct {
   sim::LayerProduct product;
-  std::vector<Tensors> layers;
+  bool can_differ;  // whether they may have a type of their own
+  std::vector<Sources> layers;
 };
+
+std::vector<std::string> weights_of(const sim::Model& m, sim::LayerProduct product, std::int32_t layer) {
+  const bool qkv = product == sim::LayerProduct::qkv, up = product == sim::LayerProduct::up;
+  if (qkv && m.has_latent_attention()) return {"layer.attention.q_up", "layer.attention.kv_up"};
+  if (qkv || product == sim::LayerProduct::output || !m.is_expert_layer(layer))
+    return {std::string(sim::name_of(m, product))};
+  std::vector<std::string> all{up ? "layer.experts.gate_up" : "layer.experts.down"};
+  if (m.moe.shared_expert_intermediate_size > 0)
+    all.push_back(up ? "layer.shared_expert.gate_up" : "layer.shared_expert.down");
+  return all;
+}
 
 std::vector<StoredProduct> stored_products(const Gguf& file, WeightNames names, const sim::Model& model) {
   std::vector<StoredProduct> products;
   for (const sim::LayerProduct product : sim::kLayerProducts) {
-    StoredProduct& stored = products.emplace_back(product);
-    const std::string weight = std::string(sim::name_of(model, product)) + ".weight";
+    const bool of_latents = product == sim::LayerProduct::qkv && model.has_latent_attention();
+    StoredProduct& stored = products.emplace_back(product, !of_latents);
     for (std::int32_t layer = 0; layer < model.num_hidden_layers; ++layer) {
-      Tensors& tensors = stored.layers.emplace_back();
-      for (const WeightPart& part : weight_parts(model, names, weight, layer))
-        if (const GgufTensor* const tensor = file.find(part.tensor)) tensors.push_back(tensor);
+      Sources& sources = stored.layers.emplace_back();
+      for (const std::string& weight : weights_of(model, product, layer))
+        for (const WeightPart& part : weight_parts(model, names, weight + ".weight", layer))
+          if (const GgufTensor* const tensor = file.find(part.tensor))
+            sources.push_back({tensor, part.experts > 0});
     }
   }
   return products;
@@ -68,7 +90,7 @@ class Mixture {
     };
     each_misfit([&](const StoredProduct&, std::size_t layer) { layers_.insert(layer); });
     each_misfit([&](const StoredProduct& p, std::size_t) {
-      if (own_.contains(p.product)) return;
+      if (!p.can_differ || own_.contains(p.product)) return;
       const auto holds_own = [&](sim::DType type) {
         return std::ranges::all_of(layers_, [&](std::size_t layer) { return holds(type, p.layers[layer]); });
       };
@@ -77,7 +99,7 @@ class Mixture {
     });
   }
 
-  // Calls see(tensors, type) for each product's weight in each layer.
+  // Calls see(sources, type) for each product's weight in each layer.
   void each(const auto& see) const {
     for (const StoredProduct& p : products_)
       for (std::size_t layer = 0; layer < p.layers.size(); ++layer)
@@ -87,8 +109,8 @@ class Mixture {
 
   bool holds_all() const {
     bool all = true;
-    each([&](const Tensors& tensors, sim::DType type) {
-      all = all && !tensors.empty() && holds(type, tensors);  // who reads a missing one says so
+    each([&](const Sources& sources, sim::DType type) {
+      all = all && !sources.empty() && holds(type, sources);  // who reads a missing one says so
     });
     return all;
   }
@@ -149,6 +171,7 @@ void StoredTypes::set(sim::Workload& workload) const {
   workload.weights_dtype = weights;
   workload.embedding_dtype = embedding;
   workload.head_dtype = head;
+  workload.expert_weights_dtype = experts;
   workload.weights_group = group;
   workload.weights_zeros = zeros;
   for (const sim::LayerProduct product : sim::kLayerProducts)
@@ -183,8 +206,8 @@ StoredTypes stored_types(const Gguf& file, WeightNames names, const sim::Model& 
     const Mixture mixture(products, common);
     if (!mixture.holds_all()) continue;
     std::vector<Held> all = others;
-    mixture.each([&](const Tensors& tensors, sim::DType type) {
-      for (const GgufTensor* const tensor : tensors) all.push_back({tensor, type});
+    mixture.each([&](const Sources& sources, sim::DType type) {
+      for (const Source& source : sources) all.push_back({source.tensor, type});
     });
     StoredTypes mixed = stored;
     mixture.set(mixed);
@@ -195,31 +218,48 @@ StoredTypes stored_types(const Gguf& file, WeightNames names, const sim::Model& 
     best = std::move(mixed);
     fewest = bits;
   }
+  if (best.weights || !model.has_experts()) return best;
+
+  Sources of_experts;
+  for (const StoredProduct& p : products)
+    for (std::int32_t layer = 0; layer < model.num_hidden_layers; ++layer)
+      if (model.is_expert_layer(layer) &&
+          (p.product == sim::LayerProduct::up || p.product == sim::LayerProduct::down))
+        std::ranges::copy(p.layers[static_cast<std::size_t>(layer)], std::back_inserter(of_experts));
+  const auto type = std::ranges::find_if(kHeldTypes, [&](sim::DType t) { return holds(t, of_experts); });
+  if (type == std::end(kHeldTypes) || of_experts.empty()) return best;
+  std::vector<Held> all = others;
+  for (const Source& source : of_experts) all.push_back({source.tensor, *type});
+  best.experts = *type;
+  best.group = kCodedGroup;
+  best.zeros = needs_zeros(best, all);
   return best;
 }
 
-bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out) {
+bool read_codes_of_part(const GgufTensor& tensor, const WeightPart& part, const RowPlace& place,
+                        std::int64_t rows, CodedWeight& out) {
   const CodeFormat format = code_format(tensor.type);
   const std::int64_t multiple = std::max(kCodedGroup, ggml_type_info(tensor.type).elements);
-  if (format.bits == 0 || part.transposed || part.cols == 0 || part.cols % multiple != 0) return false;
-  const auto rows = static_cast<std::size_t>(part.rows), cols = static_cast<std::size_t>(part.cols);
+  const bool by_columns = part.transposed || part.experts > 0;
+  if (format.bits == 0 || by_columns || part.cols == 0 || part.cols % multiple != 0) return false;
+  const auto all_rows = static_cast<std::size_t>(rows), cols = static_cast<std::size_t>(part.cols);
   const std::size_t groups = cols / static_cast<std::size_t>(format.group);
   const std::size_t blocks = format.in_blocks ? cols / sim::StoredBlocks::kColumns : 0;
   const bool first_part = out.codes.empty();
   if (!first_part && (out.group != format.group || out.block_scales.empty() == format.in_blocks))
     return false;
-  const std::size_t row_bytes = tensor.bytes.size() / rows, first = out.codes.size() / cols;
   out.bits = std::max(out.bits, format.bits);
   out.group = format.group;
-  const auto grown = [&](auto& numbers, std::size_t of_row) {
-    numbers.resize((first + rows) * of_row);
+  const auto sized = [&](auto& numbers, std::size_t of_row) {
+    numbers.resize(all_rows * of_row);
     return std::span(numbers);
   };
-  const GgmlCodes all{grown(out.codes, cols), grown(out.scales, groups), grown(out.minima, groups),
-                      grown(out.block_scales, blocks), grown(out.block_minima, blocks)};
-  for (std::size_t r = 0; r < rows; ++r) {
-    const auto there = static_cast<std::size_t>(part.file_row(static_cast<std::int64_t>(r)));
-    const std::size_t here = first + r;
+  const GgmlCodes all{sized(out.codes, cols), sized(out.scales, groups), sized(out.minima, groups),
+                      sized(out.block_scales, blocks), sized(out.block_minima, blocks)};
+  const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(part.rows);
+  for (std::int64_t row = 0; row < part.rows; ++row) {
+    const auto there = static_cast<std::size_t>(part.file_row(row));
+    const auto here = static_cast<std::size_t>(place.of(row));
     read_codes(tensor.type, tensor.bytes.subspan(there * row_bytes, row_bytes),
                {all.codes.subspan(here * cols, cols), all.scales.subspan(here * groups, groups),
                 all.minima.subspan(here * groups, groups), all.block_scales.subspan(here * blocks, blocks),

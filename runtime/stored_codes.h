@@ -26,6 +26,7 @@ struct CodedWeight {
 // How a file stores the layers' weights, and its embedding and head, in the fields of a workload.
 struct StoredTypes {
   std::optional<sim::DType> weights, embedding, head;
+  std::optional<sim::DType> experts;  // where only their weights have codes (gpt-oss)
   std::int64_t group = 0;
   bool zeros = true;  // false: each minimum follows from its scale
   // Those of products in `mixed_layers` (Workload) that are not `weights`.
@@ -38,8 +39,10 @@ struct StoredTypes {
 // The types that hold all of the file's codes in the fewest bits; none where some tensor has no codes.
 StoredTypes stored_types(const Gguf& file, WeightNames names, const sim::Model& model);
 
-// Appends a part's rows to `out`, in the plan's order. False where the tensor has no codes, or codes of
-// another form than those before it; `out` then is unspecified.
-bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out);
+// Reads a part's rows into their places among all `rows` of `out`, which is empty before the first part.
+// False where the tensor has no codes, or codes of another form than those before it; `out` then is
+// unspecified.
+bool read_codes_of_part(const GgufTensor& tensor, const WeightPart& part, const RowPlace& place,
+                        std::int64_t rows, CodedWeight& out);
 
 }  // namespace runtime

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/gguf_weights.h"
 #include "sim/plan/parameters.h"
 
 namespace runtime {
@@ -12,16 +13,16 @@ namespace {
 
 using sim::Model;
 
-// A linear layer or norm of a decoder layer: the plan's name, and its names in three conventions.
+// A linear layer or norm of a decoder layer: the plan's name, and its names in two conventions.
 struct LayerName {
-  std::string_view plan, llama, gpt2, gguf;
+  std::string_view plan, llama, gpt2;
 };
 constexpr LayerName kLayerNames[] = {
-    {"layer.attention_norm", "input_layernorm", "ln_1", "attn_norm"},
-    {"layer.attention.output", "self_attn.o_proj", "attn.c_proj", "attn_output"},
-    {"layer.mlp_norm", "post_attention_layernorm", "ln_2", "ffn_norm"},
-    {"layer.mlp.up", "mlp.up_proj", "mlp.c_fc", "ffn_up"},
-    {"layer.mlp.down", "mlp.down_proj", "mlp.c_proj", "ffn_down"},
+    {"layer.attention_norm", "input_layernorm", "ln_1"},
+    {"layer.attention.output", "self_attn.o_proj", "attn.c_proj"},
+    {"layer.mlp_norm", "post_attention_layernorm", "ln_2"},
+    {"layer.mlp.up", "mlp.up_proj", "mlp.c_fc"},
+    {"layer.mlp.down", "mlp.down_proj", "mlp.c_proj"},
 };
 
 // OPT's layers have other activations.
@@ -31,10 +32,10 @@ bool is_gpt2(const Model& model) {
 
 // Nemotron-H: every layer is "mixer" behind "norm".
 constexpr LayerName kHybridNames[] = {
-    {"layer.attention_norm", "norm", "", ""},          {"layer.mlp_norm", "norm", "", ""},
-    {"layer.state_space_norm", "norm", "", ""},        {"layer.attention.output", "mixer.o_proj", "", ""},
-    {"layer.mlp.up", "mixer.up_proj", "", ""},         {"layer.mlp.down", "mixer.down_proj", "", ""},
-    {"layer.state_space.in", "mixer.in_proj", "", ""}, {"layer.state_space.out", "mixer.out_proj", "", ""},
+    {"layer.attention_norm", "norm", ""},          {"layer.mlp_norm", "norm", ""},
+    {"layer.state_space_norm", "norm", ""},        {"layer.attention.output", "mixer.o_proj", ""},
+    {"layer.mlp.up", "mixer.up_proj", ""},         {"layer.mlp.down", "mixer.down_proj", ""},
+    {"layer.state_space.in", "mixer.in_proj", ""}, {"layer.state_space.out", "mixer.out_proj", ""},
 };
 
 // Families with names of their own; Llama-like names are written out below. A layer's names follow `layers`
@@ -137,15 +138,14 @@ bool is_mixtral(const Model& model) {
 
 class Namer {
  public:
-  Namer(const Model& model, WeightNames names, std::string_view buffer_name, std::int32_t layer)
-      : model_(model), names_(names), buffer_(buffer_name) {
-    if (!is_gguf()) family_ = family_names(model);
-    if (buffer_ == "layer.state_space.heads" && model.is_hybrid() && !is_gguf()) {
+  Namer(const Model& model, std::string_view buffer_name, std::int32_t layer)
+      : model_(model), buffer_(buffer_name), family_(family_names(model)) {
+    if (buffer_ == "layer.state_space.heads" && model.is_hybrid()) {
       owner_ = buffer_;
       layer_prefix_ = "backbone.layers." + std::to_string(layer) + ".";
       return;
     }
-    if (buffer_ == "layer.attention.sinks" && !is_gguf()) {
+    if (buffer_ == "layer.attention.sinks") {
       owner_ = buffer_;
       layer_prefix_ = "model.layers." + std::to_string(layer) + ".";
       return;
@@ -156,15 +156,14 @@ class Namer {
     kind_ = buffer_.substr(dot);
     if (kind_ != ".weight" && kind_ != ".bias") unknown();
     const std::string index = std::to_string(layer);
-    layer_prefix_ = is_gguf() ? "blk." + index + "."
-                    : family_ ? std::string(family_->layers) + index + "."
+    layer_prefix_ = family_ ? std::string(family_->layers) + index + "."
                     : is_gpt2(model)
                         ? "h." + index + "."
                         : (model.is_hybrid() ? "backbone.layers." : "model.layers.") + index + ".";
   }
 
   std::vector<WeightPart> parts() const {
-    if (model_.is_hybrid() && !is_gguf()) return hybrid_parts();
+    if (model_.is_hybrid()) return hybrid_parts();
     if (family_) return family_parts();
     if (owner_ == "layer.attention.sinks")
       return {{.tensor = layer_prefix_ + "self_attn.sinks", .rows = model_.num_attention_heads}};
@@ -174,15 +173,10 @@ class Namer {
     if (owner_ == "layer.attention.qk_norm") return qk_norm();
     if (model_.has_latent_attention() && owner_.starts_with("layer.attention.")) return latent_parts();
     if (owner_ == "embedding")
-      return {table(is_gguf()         ? "token_embd"
-                    : is_gpt2(model_) ? "wte"
-                                      : "model.embed_tokens",
-                    model_.vocab_size)};
-    if (owner_ == "position_embedding")
-      return {table(is_gguf() ? "position_embd" : "wpe", model_.max_position_embeddings)};
-    if (owner_ == "head") return {table(is_gguf() ? "output" : "lm_head", model_.vocab_size)};
-    if (owner_ == "final_norm")
-      return {vector(is_gguf() ? "output_norm" : is_gpt2(model_) ? "ln_f" : "model.norm")};
+      return {table(is_gpt2(model_) ? "wte" : "model.embed_tokens", model_.vocab_size)};
+    if (owner_ == "position_embedding") return {table("wpe", model_.max_position_embeddings)};
+    if (owner_ == "head") return {table("lm_head", model_.vocab_size)};
+    if (owner_ == "final_norm") return {vector(is_gpt2(model_) ? "ln_f" : "model.norm")};
     if (owner_ == "layer.attention.qkv") return qkv();
     if (owner_ == "layer.mlp.gate_up") return gate_up();
     if (owner_ == "layer.attention_output_norm") return {vector(layer_prefix_ + "post_attention_layernorm")};
@@ -193,9 +187,7 @@ class Namer {
       return {linear(layer_prefix_ + "feed_forward.down_proj", model_.hidden_size, model_.intermediate_size)};
     for (const LayerName& name : kLayerNames) {
       if (name.plan != owner_) continue;
-      const std::string file_name = layer_prefix_ + std::string(is_gguf()         ? name.gguf
-                                                                : is_gpt2(model_) ? name.gpt2
-                                                                                  : name.llama);
+      const std::string file_name = layer_prefix_ + std::string(is_gpt2(model_) ? name.gpt2 : name.llama);
       if (owner_.ends_with("norm")) return {vector(file_name)};
       if (owner_ == "layer.attention.output")
         return {linear(file_name, model_.hidden_size, model_.query_size())};
@@ -206,8 +198,6 @@ class Namer {
   }
 
  private:
-  bool is_gguf() const { return names_ != WeightNames::hugging_face; }
-
   [[noreturn]] void unknown() const {
     throw std::invalid_argument("no file format names a parameter " + std::string(buffer_));
   }
@@ -216,7 +206,7 @@ class Namer {
     return gain({.tensor = std::string(owner) + std::string(kind_), .rows = model_.hidden_size});
   }
   WeightPart gain(WeightPart part) const {
-    if (model_.norm_gains_from_one && !is_gguf()) part.offset = 1;
+    if (model_.norm_gains_from_one) part.offset = 1;
     return part;
   }
   WeightPart table(std::string_view owner, std::int64_t rows) const {
@@ -228,8 +218,7 @@ class Namer {
     return {.tensor = owner + std::string(kind_),
             .rows = out,
             .cols = matrix ? in : 0,
-            .transposed =
-                matrix && !is_gguf() && is_gpt2(model_)};  // Conv1D; GGUF's converter has turned it back
+            .transposed = matrix && is_gpt2(model_)};  // Conv1D
   }
 
   std::vector<WeightPart> hybrid_parts() const {
@@ -307,7 +296,6 @@ class Namer {
 
   // Experts follow each other, each with its gate before what the gate multiplies.
   std::vector<WeightPart> expert_parts() const {
-    if (is_gguf()) unknown();
     const sim::MixtureOfExperts& e = model_.moe;
     const std::string block = layer_prefix_ + (is_llama4(model_)    ? "feed_forward."
                                                : is_gpt_oss(model_) ? "mlp."
@@ -361,7 +349,6 @@ class Namer {
 
   // The parts of DeepSeek's attention, whose rotary embeddings rotate neighbouring elements.
   std::vector<WeightPart> latent_parts() const {
-    if (is_gguf()) unknown();
     const sim::LatentAttention& a = model_.latent;
     const std::string block = layer_prefix_ + "self_attn.";
     const std::string_view name = owner_.substr(std::string_view("layer.attention.").size());
@@ -393,7 +380,6 @@ class Namer {
 
   // One gain for all heads of queries and one for those of keys, or for each as wide as all its heads.
   std::vector<WeightPart> qk_norm() const {
-    if (is_gguf()) unknown();
     const bool each = model_.qk_norm == sim::QkNorm::per_head;
     const auto part = [&](const char* name, std::int64_t all) {
       return gain(
@@ -404,15 +390,14 @@ class Namer {
 
   std::vector<WeightPart> qkv() const {
     if (is_gpt2(model_))
-      return {linear(layer_prefix_ + (is_gguf() ? "attn_qkv" : "attn.c_attn"), model_.qkv_size(),
-                     model_.hidden_size)};
-    const auto part = [&](const char* gguf, const char* hugging_face, std::int64_t rows) {
-      return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), rows, model_.hidden_size);
+      return {linear(layer_prefix_ + "attn.c_attn", model_.qkv_size(), model_.hidden_size)};
+    const auto part = [&](const char* name, std::int64_t rows) {
+      return linear(layer_prefix_ + name, rows, model_.hidden_size);
     };
-    std::vector<WeightPart> parts{part("attn_q", "self_attn.q_proj", model_.query_size()),
-                                  part("attn_k", "self_attn.k_proj", model_.key_value_size()),
-                                  part("attn_v", "self_attn.v_proj", model_.key_value_size())};
-    if (names_ == WeightNames::gguf_llama || (!is_gguf() && is_llama4(model_))) {
+    std::vector<WeightPart> parts{part("self_attn.q_proj", model_.query_size()),
+                                  part("self_attn.k_proj", model_.key_value_size()),
+                                  part("self_attn.v_proj", model_.key_value_size())};
+    if (is_llama4(model_)) {
       parts[0].interleaved_heads = model_.num_attention_heads;
       parts[1].interleaved_heads = model_.num_key_value_heads;
     }
@@ -420,19 +405,18 @@ class Namer {
   }
 
   std::vector<WeightPart> gate_up() const {
-    const auto part = [&](const char* gguf, const char* hugging_face) {
-      return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), model_.intermediate_size,
-                    model_.hidden_size);
+    const auto part = [&](const char* name) {
+      return linear(layer_prefix_ + name, model_.intermediate_size, model_.hidden_size);
     };
-    if (is_llama4(model_)) return {part("", "feed_forward.gate_proj"), part("", "feed_forward.up_proj")};
-    return {part("ffn_gate", "mlp.gate_proj"), part("ffn_up", "mlp.up_proj")};
+    if (is_llama4(model_)) return {part("feed_forward.gate_proj"), part("feed_forward.up_proj")};
+    return {part("mlp.gate_proj"), part("mlp.up_proj")};
   }
 
   const Model& model_;
-  WeightNames names_;
-  std::string_view buffer_, owner_, kind_;
+  std::string_view buffer_;
+  const FamilyNames* family_;
+  std::string_view owner_, kind_;
   std::string layer_prefix_;
-  const FamilyNames* family_ = nullptr;
 };
 
 // Visits (index in the parameter's rows, index in the file) of every element of a part.
@@ -451,11 +435,8 @@ void for_each_element(const WeightPart& part, const Visit& visit) {
 }
 
 // A module of multi-token prediction: a layer with four parameters of its own.
-std::vector<WeightPart> parts_of_module(const Model& model, WeightNames names, std::string_view name,
-                                        std::int32_t layer) {
-  if (name.starts_with("layer.")) return Namer(model, names, name, layer).parts();
-  if (names != WeightNames::hugging_face)
-    throw std::invalid_argument("no GGUF file names a parameter of multi-token prediction");
+std::vector<WeightPart> parts_of_module(const Model& model, std::string_view name, std::int32_t layer) {
+  if (name.starts_with("layer.")) return Namer(model, name, layer).parts();
   const std::string block = "model.layers." + std::to_string(layer) + ".";
   const std::size_t dot = name.rfind('.');
   const std::string_view owner = name.substr(0, dot);
@@ -477,6 +458,9 @@ std::vector<std::int64_t> WeightPart::file_shape() const {
   if (experts > 0)
     return cols == 0 ? std::vector<std::int64_t>{experts, rows / experts}
                      : std::vector<std::int64_t>{experts, cols, rows / experts};
+  if (groups > 0)
+    return cols == 0 ? std::vector<std::int64_t>{groups, rows / groups}
+                     : std::vector<std::int64_t>{groups, rows / groups, cols};
   if (cols == 0) return {rows};
   if (of_channels) return {rows, 1, cols};
   return transposed ? std::vector<std::int64_t>{cols, rows} : std::vector<std::int64_t>{rows, cols};
@@ -513,12 +497,14 @@ std::int64_t WeightPart::file_row(std::int64_t row) const {
 
 std::vector<WeightPart> weight_parts(const Model& model, WeightNames names, std::string_view buffer_name,
                                      std::int32_t layer) {
+  if (names != WeightNames::hugging_face)
+    return gguf_weight_parts(model, names == WeightNames::gguf_interleaved, buffer_name, layer);
   for (std::int64_t module = 0; module < model.num_nextn_predict_layers; ++module)
     if (const std::string prefix = sim::module_prefix(static_cast<std::size_t>(module));
         buffer_name.starts_with(prefix))
-      return parts_of_module(model, names, buffer_name.substr(prefix.size()),
+      return parts_of_module(model, buffer_name.substr(prefix.size()),
                              static_cast<std::int32_t>(model.num_hidden_layers + module));
-  return Namer(model, names, buffer_name, layer).parts();
+  return Namer(model, buffer_name, layer).parts();
 }
 
 std::optional<WeightPart> adapter_part(std::string_view buffer_name, std::int32_t layer, std::int64_t rows,
@@ -542,23 +528,55 @@ std::optional<WeightPart> adapter_part(std::string_view buffer_name, std::int32_
   return std::nullopt;
 }
 
-void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::span<float> out) {
-  std::vector<float> in_file;
-  for (const WeightPart& part : parts) {
-    const auto elements = static_cast<std::size_t>(part.elements());
-    if (elements > out.size()) throw std::invalid_argument(part.tensor + " does not fit into its parameter");
-    const std::span<float> rows = out.first(elements);
-    if (part.lies_otherwise()) {
-      in_file.resize(elements);
-      read(part, in_file);
-      for_each_element(
-          part, [&](std::size_t here, std::size_t there) { rows[here] = in_file[there] + part.offset; });
-    } else {
-      read(part, rows);
+std::vector<RowPlace> row_places(std::span<const WeightPart> parts) {
+  std::vector<RowPlace> places;
+  std::int64_t first = 0;
+  for (std::size_t p = 0; p < parts.size();) {
+    std::size_t end = p + 1;
+    while (parts[p].groups > 0 && end < parts.size() && parts[end].groups == parts[p].groups) ++end;
+    std::int64_t all = 0, before = 0;
+    for (const WeightPart& part : parts.subspan(p, end - p)) all += part.rows;
+    for (; p < end; ++p) {
+      const std::int64_t groups = parts[p].groups;
+      if (groups == 0) {
+        places.push_back({first});
+        continue;
+      }
+      places.push_back({first + before, parts[p].rows / groups, all / groups});
+      before += parts[p].rows / groups;
     }
-    out = out.subspan(elements);
+    first += all;
   }
-  if (!out.empty()) throw std::invalid_argument("the parts of a parameter do not fill it");
+  return places;
+}
+
+void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::span<float> out) {
+  std::int64_t elements = 0;
+  for (const WeightPart& part : parts) elements += part.elements();
+  if (elements != std::ssize(out)) throw std::invalid_argument("the parts of a parameter do not fill it");
+  const std::vector<RowPlace> places = row_places(parts);
+  std::vector<float> in_file, rows;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const WeightPart& part = parts[p];
+    const auto size = static_cast<std::size_t>(part.elements());
+    const auto cols = static_cast<std::size_t>(std::max<std::int64_t>(part.cols, 1));
+    const bool apart = places[p].share != places[p].group;
+    if (apart) rows.resize(size);
+    const std::span<float> here =
+        apart ? std::span(rows) : out.subspan(static_cast<std::size_t>(places[p].first) * cols, size);
+    if (part.lies_otherwise()) {
+      in_file.resize(size);
+      read(part, in_file);
+      for_each_element(part,
+                       [&](std::size_t to, std::size_t from) { here[to] = in_file[from] + part.offset; });
+    } else {
+      read(part, here);
+    }
+    if (!apart) continue;
+    for (std::int64_t row = 0; row < part.rows; ++row)
+      std::ranges::copy(here.subspan(static_cast<std::size_t>(row) * cols, cols),
+                        out.begin() + places[p].of(row) * std::max<std::int64_t>(part.cols, 1));
+  }
 }
 
 std::vector<float> file_order(const WeightPart& part, std::span<const float> rows) {

@@ -3,7 +3,8 @@
 //
 // A plan's parameter is a matrix (rows, columns) or a vector. In a file it is one tensor or several, stacked
 // by rows (Q, K and V; gate and up); GPT-2's Conv1D stores its matrices transposed, and GGUF's "llama"
-// architecture interleaves the two halves of each head's rotary dimensions.
+// architecture interleaves the two halves of each head's rotary dimensions. Parts that share groups of rows
+// (`groups`) lie within each group one after the other: each expert's gate before its up.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,10 @@ struct WeightPart {
   // rows are half a head apart, and unrotated rows end each half. For the first `rotating_heads` heads.
   std::int64_t partly_rotated = 0, head_rows = 0, rotating_heads = 0;
 
+  // > 0: the part's rows are in this many groups, and the file has (groups, rows of one, columns).
+  // Neighbouring parts with as many groups share them.
+  std::int64_t groups = 0;
+
   // > 0: the file has this many experts, each (columns, rows of one); a bias is (experts, rows of one)
   std::int64_t experts = 0;
   bool alternating = false;  // ... with the two halves of an expert's rows in turn: gate, up, gate, ...
@@ -54,7 +59,8 @@ struct WeightPart {
   std::int64_t elements() const { return rows * (cols > 0 ? cols : 1); }
 };
 
-enum class WeightNames { hugging_face, gguf_llama, gguf };
+// GGUF's names are those of gguf_weights.h. Rotary halves may be interleaved.
+enum class WeightNames { hugging_face, gguf, gguf_interleaved };
 
 // The parts of the plan's parameter `buffer_name` in decoder layer `layer` (ignored for parameters outside
 // layers). Throws std::invalid_argument for a name that no plan of the model has.
@@ -65,6 +71,18 @@ std::vector<WeightPart> weight_parts(const sim::Model& model, WeightNames names,
 // Empty where `buffer_name` names no adapter.
 std::optional<WeightPart> adapter_part(std::string_view buffer_name, std::int32_t layer, std::int64_t rows,
                                        std::int64_t cols);
+
+// Which row of the parameter a part's row is.
+struct RowPlace {
+  std::int64_t first = 0;  // of the part's rows
+  std::int64_t share = 0,
+               group = 0;  // the part's rows in a group, and all rows in it; 0: there are no groups
+  std::int64_t of(std::int64_t row) const {
+    return first + (share > 0 ? row / share * group + row % share : row);
+  }
+};
+// Those of a parameter's parts, in order.
+std::vector<RowPlace> row_places(std::span<const WeightPart> parts);
 
 // Reads a tensor's values as they lie in the file; throws where it is missing or has not part.file_shape().
 using ReadTensor = std::function<void(const WeightPart& part, std::span<float> out)>;

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Runs the built program beside Hugging Face transformers and compares.
 
-    python3 check.py --ridgepoint build/release/app/ridgepoint [--width 64] [--tolerance 1e-4] [DIR ...]
+    python3 check.py --ridgepoint build/release/app/ridgepoint [--width 64] [--tolerance 1e-4] [--llama-cpp SOURCE] [--only NAME]
+        [DIR ...]
 
 Each family of reference.py is made afresh (at another size than the recorded ones); each DIR is a model folder
 (config.json, *.safetensors), trained on its tokens.bin if it has one, else on drawn tokens. Losses and gradient norms of
-10 steps must agree to the tolerance, relative; greedy tokens must be equal. Prints a table; ends with 1 if any differs.
+10 steps must agree to the tolerance, relative; greedy tokens must be equal. With llama.cpp's SOURCE (gguf_files.py) its
+converter makes a GGUF file of each family, from which the same must come. Prints a table; ends with 1 if any differs.
 """
 import argparse
 import json
@@ -16,6 +18,7 @@ import tempfile
 
 import numpy as np
 
+import gguf_files
 import reference
 
 
@@ -66,13 +69,13 @@ def check(program, label, folder, expected, tokens_file, tolerance):
                                             expected["training"].get("expert_capacity_factor", 0))
         generated = ridgepoint_generation(program, folder)
     except (RuntimeError, KeyError, ValueError) as error:
-        print(f"{label:28} FAILED  {error}")
+        print(f"{str(label):28} FAILED  {error}")
         return False
     loss_error = worst(losses, expected["training"]["losses"])
     norm_error = worst(norms, expected["training"]["grad_norms"])
     same = generated == expected["generation"]["tokens"]
     passed = loss_error <= tolerance and norm_error <= tolerance and same
-    print(f"{label:28} {'passed' if passed else 'FAILED'}  loss {loss_error:.1e}  grad norm {norm_error:.1e}  tokens "
+    print(f"{str(label):28} {'passed' if passed else 'FAILED'}  loss {loss_error:.1e}  grad norm {norm_error:.1e}  tokens "
           f"{'equal' if same else 'differ'} (least margin {expected['generation']['min_margin']:.3f})")
     return passed
 
@@ -82,15 +85,26 @@ def main():
     parser.add_argument("--ridgepoint", required=True, type=pathlib.Path)
     parser.add_argument("--width", type=int, default=64, help="hidden size of the models made here")
     parser.add_argument("--tolerance", type=float, default=1e-4)
+    parser.add_argument("--llama-cpp", type=pathlib.Path, metavar="SOURCE")
+    parser.add_argument("--only", choices=reference.FAMILIES, metavar="NAME", help="one family")
     parser.add_argument("folders", nargs="*", metavar="DIR")
     arguments = parser.parse_args()
     passed = True
     print(f"transformers {reference.transformers.__version__}, largest relative error over {reference.STEPS} steps")
     with tempfile.TemporaryDirectory() as scratch:
-        for name in reference.FAMILIES:
+        for name in [arguments.only] if arguments.only else reference.FAMILIES:
             folder = pathlib.Path(scratch) / name
             expected = reference.make_reference(name, folder, arguments.width)
-            passed &= check(arguments.ridgepoint, name, folder, expected, folder / "tokens.bin", arguments.tolerance)
+            tokens_file = folder / "tokens.bin"
+            passed &= check(arguments.ridgepoint, name, folder, expected, tokens_file, arguments.tolerance)
+            if not arguments.llama_cpp:
+                continue
+            if name in gguf_files.NOT_THERE:
+                print(f"{'  as GGUF':28} none    {gguf_files.NOT_THERE[name]}")
+                continue
+            file = folder.with_suffix(".gguf")
+            gguf_files.convert(arguments.llama_cpp, folder, file)
+            passed &= check(arguments.ridgepoint, "  as GGUF", file, expected, tokens_file, arguments.tolerance)
         for folder in arguments.folders:
             expected, tokens, vocabulary = expected_of(folder)
             tokens_file = pathlib.Path(scratch) / "tokens.bin"

@@ -72,6 +72,9 @@ FAMILIES = {
     "qwen3-moe": lambda width: transformers.Qwen3MoeConfig(
         **common(width), head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
         norm_topk_prob=True, use_sliding_window=False, **rope(1e6)),
+    "qwen2-moe-all-layers": lambda width: transformers.Qwen2MoeConfig(
+        **common(width), num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, decoder_sparse_step=1,
+        shared_expert_intermediate_size=40, norm_topk_prob=False, use_sliding_window=False, **rope(1e6)),
     # Latent attention, with a latent of queries and without; routers by sigmoid and bias within groups, and by softmax.
     "deepseek-v3": lambda width: transformers.DeepseekV3Config(
         **common(width) | {"num_key_value_heads": 4, "num_hidden_layers": 3}, q_lora_rank=24, kv_lora_rank=16,
@@ -99,6 +102,9 @@ FAMILIES = {
         **common(width) | {"intermediate_size": 24}, intermediate_size_mlp=2 * width, head_dim=16, num_local_experts=4,
         num_experts_per_tok=1, interleave_moe_layer_step=2, attention_chunk_size=20, no_rope_layers=[1, 0],
         no_rope_layer_interval=2, **rope(10000.0)),
+    "llama4-as-published": lambda width: transformers.Llama4TextConfig(
+        **common(width) | {"intermediate_size": 24, "num_hidden_layers": 4}, intermediate_size_mlp=2 * width, head_dim=16,
+        num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2, **rope(10000.0)),
     # A padding token's embedding would not learn there.
     "olmo2": lambda width: transformers.Olmo2Config(**common(width), pad_token_id=None, **rope(10000.0)),
     "gemma": lambda width: transformers.GemmaConfig(
@@ -108,10 +114,18 @@ FAMILIES = {
     "gemma2": lambda width: transformers.Gemma2Config(
         **common(width) | {"tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=40, sliding_window=12,
         layer_types=["sliding_attention", "full_attention"], attn_logit_softcapping=1.5, final_logit_softcapping=4.0, **rope(10000.0)),
+    "gemma2-as-published": lambda width: transformers.Gemma2Config(
+        **common(width) | {"tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=16, sliding_window=12,
+        layer_types=["sliding_attention", "full_attention"], **rope(10000.0)),
     # Norms around each part; layers with windows rotate by another base.
     "gemma3": lambda width: transformers.Gemma3TextConfig(
         **common(width) | {"num_hidden_layers": 3, "tie_word_embeddings": True}, head_dim=16, pad_token_id=None, query_pre_attn_scalar=24,
         sliding_window=12, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "gemma3-as-published": lambda width: transformers.Gemma3TextConfig(
+        **common(width) | {"num_hidden_layers": 6, "tie_word_embeddings": True}, head_dim=16, pad_token_id=None,
+        query_pre_attn_scalar=16, sliding_window=12,
         rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
     "falcon": lambda width: transformers.FalconConfig(

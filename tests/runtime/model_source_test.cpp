@@ -38,7 +38,7 @@ TEST_CASE("Packed parameters come from the tensors that Hugging Face and GGUF ke
               "model.layers.2.self_attn.v_proj.weight"});
   CHECK(tensor_names(llama, WeightNames::hugging_face, "layer.mlp.gate_up.weight", 0) ==
         Names{"model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight"});
-  CHECK(tensor_names(llama, WeightNames::gguf_llama, "layer.mlp.gate_up.weight", 1) ==
+  CHECK(tensor_names(llama, WeightNames::gguf_interleaved, "layer.mlp.gate_up.weight", 1) ==
         Names{"blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"});
   CHECK(tensor_names(gpt, WeightNames::hugging_face, "layer.attention.qkv.bias", 1) ==
         Names{"h.1.attn.c_attn.bias"});
@@ -65,7 +65,8 @@ TEST_CASE("GGUF's interleaved rotary rows return to Hugging Face's halves") {
   // llama.cpp's converter: weights.reshape(heads, 2, head_dim / 2, columns).swapaxes(1, 2).
   const sim::Model llama = tests::small_llama();
   const std::int64_t D = llama.head_dim, C = llama.hidden_size;
-  const auto parts = runtime::weight_parts(llama, WeightNames::gguf_llama, "layer.attention.qkv.weight", 0);
+  const auto parts =
+      runtime::weight_parts(llama, WeightNames::gguf_interleaved, "layer.attention.qkv.weight", 0);
   std::vector<float> out(static_cast<std::size_t>(llama.qkv_size() * C));
   runtime::assemble(
       parts,
@@ -89,7 +90,7 @@ TEST_CASE("GGUF's interleaved rotary rows return to Hugging Face's halves") {
 
 TEST_CASE("A part in the file's order reads back as it was") {
   for (const auto& [model, names] : {std::pair{tests::small_gpt(), WeightNames::hugging_face},
-                                     std::pair{tests::small_llama(), WeightNames::gguf_llama}}) {
+                                     std::pair{tests::small_llama(), WeightNames::gguf_interleaved}}) {
     const WeightPart part = runtime::weight_parts(model, names, "layer.attention.qkv.weight", 0)[0];
     std::vector<float> values(static_cast<std::size_t>(part.elements())), back(values.size());
     std::iota(values.begin(), values.end(), 0.0f);
