@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "kernels/attention_tile.h"
@@ -185,24 +186,80 @@ void latent_append(const LatentCache& cache, const float* latent, StridedRows<co
   }
 }
 
-void absorb_keys(float* out, const float* q, const float* up_weight, LatentShape s) {
+namespace {
+
+// Calls body(first row in the part, rows, fp32 rows) on `count` rows of the up-projection from row `begin`
+// on.
+template <class Body>
+void for_up_rows(const float* up_weight, std::int64_t begin, std::int64_t count, LatentShape s,
+                 const Body& body) {
+  body(std::int64_t{0}, count, up_weight + begin * s.L);
+}
+// Codes are widened so many rows at a time that these stay in the first caches.
+template <class Body>
+void for_up_rows(QuantisedWeight up_weight, std::int64_t begin, std::int64_t count, LatentShape s,
+                 const Body& body) {
+  static thread_local std::vector<float> widened;
+  constexpr std::int64_t kAtOnce = QuantisedFormat::kTileRows;
+  widened.resize(static_cast<std::size_t>(kAtOnce * s.L));
+  for (std::int64_t first = 0; first < count; first += kAtOnce) {
+    const std::int64_t rows = std::min(kAtOnce, count - first);
+    dequantise_rows(widened.data(), up_weight, begin + first, rows, s.H * (s.N + s.V), s.L);
+    body(first, rows, widened.data());
+  }
+}
+
+template <class UpWeight>
+void absorb_keys_of(float* out, const float* q, UpWeight up_weight, LatentShape s) {
   const std::int64_t rows = s.B * s.T;
   parallel_tasks(s.H, [&](std::int64_t h) {
     const Rows absorbed{out + h * s.L, s.H * s.L};
     zero_rows(absorbed, rows, s.L);
-    add_product(matrix(absorbed), {q + h * s.query(), s.H * s.query()},
-                {up_weight + h * (s.N + s.V) * s.L, s.L}, rows, s.L, s.N);
+    for_up_rows(up_weight, h * (s.N + s.V), s.N, s,
+                [&](std::int64_t first, std::int64_t count, const float* keys) {
+                  add_product(matrix(absorbed), {q + h * s.query() + first, s.H * s.query()}, {keys, s.L},
+                              rows, s.L, count);
+                });
   });
 }
 
-void absorb_values(float* out, const float* attended, const float* up_weight, LatentShape s) {
+template <class UpWeight>
+void absorb_values_of(float* out, const float* attended, UpWeight up_weight, LatentShape s) {
   const std::int64_t rows = s.B * s.T;
   parallel_tasks(s.H, [&](std::int64_t h) {
-    const Rows values{out + h * s.V, s.H * s.V};
-    zero_rows(values, rows, s.V);
-    add_product(matrix(values), {attended + h * s.L, s.H * s.L},
-                {up_weight + (h * (s.N + s.V) + s.N) * s.L, s.L, true}, rows, s.V, s.L);
+    for_up_rows(up_weight, h * (s.N + s.V) + s.N, s.V, s,
+                [&](std::int64_t first, std::int64_t count, const float* values) {
+                  const Rows of_head{out + h * s.V + first, s.H * s.V};
+                  zero_rows(of_head, rows, count);
+                  add_product(matrix(of_head), {attended + h * s.L, s.H * s.L}, {values, s.L, true}, rows,
+                              count, s.L);
+                });
   });
+}
+
+}  // namespace
+
+void absorb_keys(float* out, const float* q, const float* up_weight, LatentShape s) {
+  absorb_keys_of(out, q, up_weight, s);
+}
+void absorb_values(float* out, const float* attended, const float* up_weight, LatentShape s) {
+  absorb_values_of(out, attended, up_weight, s);
+}
+void absorb_keys(float* out, const float* q, QuantisedWeight up_weight, LatentShape s) {
+  absorb_keys_of(out, q, up_weight, s);
+}
+void absorb_values(float* out, const float* attended, QuantisedWeight up_weight, LatentShape s) {
+  // Widening a row takes as long as multiplying its codes by some tens of tokens.
+  constexpr std::int64_t kFewTokens = 16, kTile = QuantisedFormat::kTileRows;
+  const std::int64_t rows = s.B * s.T;
+  if (rows > kFewTokens || s.N % kTile != 0 || s.V % kTile != 0)
+    return absorb_values_of(out, attended, up_weight, s);
+  static thread_local std::vector<std::int64_t> one_of_each_head;
+  one_of_each_head.resize(static_cast<std::size_t>(s.H + 1));
+  std::iota(one_of_each_head.begin(), one_of_each_head.end(), std::int64_t{0});
+  for (std::int64_t r = 0; r < rows; ++r)
+    grouped_matmul_quantised(out + r * s.H * s.V, attended + r * s.H * s.L, up_weight.from_row(s.N, s.L),
+                             nullptr, one_of_each_head, {s.V, s.L}, s.N + s.V);
 }
 
 void attention_latent_cached(float* out, const float* absorbed, const float* q, const LatentCache& cache,

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/quantised.h"
 #include "kernels/strided_rows.h"
 
 namespace kernels {
@@ -63,6 +64,11 @@ void latent_append(const LatentCache& cache, const float* latent, StridedRows<co
 void absorb_keys(float* out, const float* q, const float* up_weight, LatentShape s);
 // out (B*T, H*V) = attended (B*T, H*L) times each head's values' rows, transposed.
 void absorb_values(float* out, const float* attended, const float* up_weight, LatentShape s);
+// The same where up_weight (H * (N + V), L) is in codes: its rows are widened to fp32 on the way. Those of
+// values are multiplied in codes, by activations rounded as in quantised.h, where tokens are few and the rows
+// of each head are whole tiles.
+void absorb_keys(float* out, const float* q, QuantisedWeight up_weight, LatentShape s);
+void absorb_values(float* out, const float* attended, QuantisedWeight up_weight, LatentShape s);
 
 // out (B*T, H*L): query t of sequence b, absorbed (B*T, H*L) and the rotated part of q, sees the cache's
 // entries up to positions[b]+t.

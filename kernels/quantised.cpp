@@ -1,6 +1,7 @@
 #include "kernels/quantised.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <iterator>
@@ -102,6 +103,96 @@ void store(float* out, const float* products, const float* bias, const float* re
     out[n] = products[n] + (bias ? bias[n] : 0.0f) + (residual ? residual[n] : 0.0f);
 }
 
+// Consecutive rows of activations that the weight of one group multiplies.
+struct GroupRows {
+  std::int64_t group, first, count;
+
+  // What one tile of the weight takes, in units of what multiplying it by one row takes. Reading it from
+  // memory takes as long as some rows: a prompt's 64 took 10 (8 bits) to 21 times (4 bits) as long as one
+  // row on two cores of an AMD EPYC.
+  static constexpr std::int64_t kReading = 4;
+  constexpr std::int64_t tile_cost() const { return kReading + count; }
+};
+
+// Calls body(parts, rows) on the rows offsets[0] .. offsets.back(), so many at a time that no more than
+// kCodedRows are coded. A group's rows are divided only where they are more than that, so that each part of a
+// weight is read as seldom as it can be.
+template <class Body>
+void for_coded_rows(std::span<const std::int64_t> offsets, const Body& body) {
+  std::array<GroupRows, kCodedRows> parts;
+  std::size_t count = 0;
+  std::int64_t rows = 0;
+  const auto multiply_parts = [&] {
+    if (count > 0) body(std::span<const GroupRows>(parts.data(), count), rows);
+    count = 0, rows = 0;
+  };
+  for (std::size_t g = 0; g + 1 < offsets.size(); ++g)
+    for (std::int64_t first = offsets[g]; first < offsets[g + 1];) {
+      const std::int64_t of_group = std::min(kCodedRows, offsets[g + 1] - first);
+      if (rows + of_group > kCodedRows) multiply_parts();
+      parts[count++] = {static_cast<std::int64_t>(g), first, of_group};
+      rows += of_group, first += of_group;
+    }
+  multiply_parts();
+}
+
+// A product's operands but for the weight: out (rows, N), inp (rows, K), bias (groups, N), residual (rows,
+// N). The weights of two groups begin `group_rows` rows apart.
+struct ProductRows {
+  float* out;
+  const float *inp, *bias, *residual;
+  std::int64_t group_rows;
+};
+
+// The rows of one group times one tile of its weight. `coded` are these rows.
+void multiply_tile(const ProductRows& p, const GroupRows& part, CodedRows coded, TileProduct tile_product,
+                   QuantisedWeight weight, std::int64_t tile, std::int64_t N) {
+  const std::int64_t first = tile * kTileRows, columns = std::min(kTileRows, N - first);
+  const QuantisedWeight at = weight.from_row(part.group * p.group_rows + first, coded.K);
+  const float* const bias = p.bias ? p.bias + part.group * N + first : nullptr;
+  float products[kCodedRowsAtOnce * kTileRows];
+  for (std::int64_t m = 0; m < part.count; m += kCodedRowsAtOnce) {
+    const std::int64_t count = std::min(kCodedRowsAtOnce, part.count - m);
+    if (columns == kTileRows)
+      tile_product(products, coded.from(m), count, at);
+    else
+      plain_tile(products, coded.from(m), count, at, columns);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t to = (part.first + m + i) * N + first;
+      store(p.out + to, products + i * kTileRows, bias, p.residual ? p.residual + to : nullptr, columns);
+    }
+  }
+}
+
+// Each group's rows, offsets[g] .. offsets[g + 1], times its part (N, K) of the weight. The tiles of all
+// groups are one sequence, of which each thread has a part that costs as much as any other's: one wake-up of
+// the threads multiplies all experts of a token.
+void multiply(const ProductRows& p, QuantisedWeight weight, std::span<const std::int64_t> offsets,
+              std::int64_t N, std::int64_t K) {
+  const TileProduct tile_product = tile_product_of(weight.format);
+  const std::int64_t tiles = (N + kTileRows - 1) / kTileRows;
+  const std::int64_t row_cost = weight.format.code_bytes(kTileRows, K) / 4 / (1 + GroupRows::kReading);
+  for_coded_rows(offsets, [&](std::span<const GroupRows> parts, std::int64_t rows) {
+    const std::int64_t top = parts.front().first;
+    const CodedRows coded = code_rows(p.inp + top * K, rows, K);
+    std::int64_t cost = 0;
+    for (const GroupRows& part : parts) cost += tiles * part.tile_cost();
+    parallel_ranges(cost, std::max<std::int64_t>(1, row_cost), [&](std::int64_t begin, std::int64_t end) {
+      std::int64_t before = 0;  // the cost of the parts before this one
+      for (const GroupRows& part : parts) {
+        // A tile is multiplied by the thread whose part its cost begins in.
+        const std::int64_t each = part.tile_cost();
+        const auto first_tile_from = [&](std::int64_t at) {
+          return std::clamp<std::int64_t>((at - before + each - 1) / each, 0, tiles);
+        };
+        for (std::int64_t tile = first_tile_from(begin); tile < first_tile_from(end); ++tile)
+          multiply_tile(p, part, coded.from(part.first - top), tile_product, weight, tile, N);
+        before += tiles * each;
+      }
+    });
+  });
+}
+
 TileRow row_of(QuantisedWeight weight, std::int64_t n, std::int64_t N, std::int64_t K) {
   const std::int64_t first = n / kTileRows * kTileRows;
   return TileRow(weight.from_row(first, K), std::min(kTileRows, N - first), n - first);
@@ -119,13 +210,26 @@ void for_rows(QuantisedWeight weight, std::int64_t N, std::int64_t K, const Body
 // Columns that have the same numbers in every format.
 constexpr std::int64_t kAlike = CodedRows::kHalf;
 
-void read_row(float* values, const TileRow& row, QuantisedFormat format, std::int64_t K) {
-  std::uint8_t codes[kColumns];
-  for (std::int64_t k = 0; k < K; k += kAlike) {
-    if (k % kColumns == 0) row.read_codes(codes, k / kColumns);
-    const TileRow::Numbers numbers = row.numbers(k / format.group);
-    for (std::int64_t i = 0; i < kAlike; ++i)
-      values[k + i] = numbers.scale * static_cast<float>(codes[k % kColumns + i]) + numbers.minimum;
+KERNELS_INLINE void widen_codes(float* values, const std::uint8_t* codes, TileRow::Numbers numbers) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < kAlike; ++i)
+    values[i] = numbers.scale * static_cast<float>(codes[i]) + numbers.minimum;
+}
+
+KERNELS_MULTIVERSION void read_row(float* values, const TileRow& row, QuantisedFormat format,
+                                   std::int64_t K) {
+  const bool halves = format.group == kAlike;
+  TileRow::Numbers numbers{};
+  std::int64_t group = 0;
+  for (std::int64_t k = 0, next = 0; k < K; k += kColumns) {
+    std::uint8_t codes[kColumns];
+    row.read_codes(codes, k / kColumns);
+    if (k == next) {
+      numbers = row.numbers(group++);
+      next += halves ? kColumns : format.group;
+    }
+    widen_codes(values + k, codes, numbers);
+    widen_codes(values + k + kAlike, codes + kAlike, halves ? row.numbers(group++) : numbers);
   }
 }
 
@@ -190,7 +294,7 @@ void write_numbers_for(const TileRow& row, QuantisedFormat format, const float* 
     for (std::int64_t g = 0; g < K / format.group; ++g) row.write_numbers(g, of_group(g));
     return;
   }
-  const std::int64_t groups = QuantisedFormat::kBlock / format.group;
+  const std::int64_t groups = format.groups_of_block();
   for (std::int64_t first = 0; first < K / format.group; first += groups) {
     float scale = 0, minimum = 0;
     for (std::int64_t g = first; g < first + groups; ++g) {
@@ -297,32 +401,14 @@ void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::
 
 void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, const float* bias,
                       const float* residual, MatmulShape s) {
-  const TileProduct tile_product = tile_product_of(weight.format);
-  const std::int64_t tiles = (s.N + kTileRows - 1) / kTileRows;
-  const std::int64_t tile_bytes = weight.format.code_bytes(kTileRows, s.K);
-  for (std::int64_t top = 0; top < s.M; top += kCodedRows) {
-    const std::int64_t rows = std::min(kCodedRows, s.M - top);
-    const CodedRows coded = code_rows(inp + top * s.K, rows, s.K);
-    parallel_ranges(tiles, tile_bytes / 4 * rows, [=](std::int64_t begin, std::int64_t end) {
-      float products[kCodedRowsAtOnce * kTileRows];
-      for (std::int64_t tile = begin; tile < end; ++tile) {
-        const std::int64_t first = tile * kTileRows, columns = std::min(kTileRows, s.N - first);
-        const QuantisedWeight at = weight.from_row(first, s.K);
-        for (std::int64_t m = 0; m < rows; m += kCodedRowsAtOnce) {
-          const std::int64_t count = std::min(kCodedRowsAtOnce, rows - m);
-          if (columns == kTileRows)
-            tile_product(products, coded.from(m), count, at);
-          else
-            plain_tile(products, coded.from(m), count, at, columns);
-          for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t to = (top + m + i) * s.N + first;
-            store(out + to, products + i * kTileRows, bias ? bias + first : nullptr,
-                  residual ? residual + to : nullptr, columns);
-          }
-        }
-      }
-    });
-  }
+  const std::int64_t one_group[] = {0, s.M};
+  multiply({out, inp, bias, residual, s.N}, weight, one_group, s.N, s.K);
+}
+
+void grouped_matmul_quantised(float* out, const float* inp, QuantisedWeight weight, const float* bias,
+                              std::span<const std::int64_t> offsets, GroupedShape s,
+                              std::int64_t group_rows) {
+  multiply({out, inp, bias, nullptr, group_rows > 0 ? group_rows : s.N}, weight, offsets, s.N, s.K);
 }
 
 void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight,
@@ -340,6 +426,12 @@ void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight
 void dequantise(float* values, QuantisedWeight weight, std::int64_t N, std::int64_t K) {
   for_rows(weight, N, K,
            [=](const TileRow& row, std::int64_t n) { read_row(values + n * K, row, weight.format, K); });
+}
+
+void dequantise_rows(float* values, QuantisedWeight weight, std::int64_t first, std::int64_t count,
+                     std::int64_t N, std::int64_t K) {
+  for (std::int64_t i = 0; i < count; ++i)
+    read_row(values + i * K, row_of(weight, first + i, N, K), weight.format, K);
 }
 
 }  // namespace kernels::cpu

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "kernels/embedding.h"
+#include "kernels/grouped_matmul.h"
 #include "kernels/matmul.h"
 
 namespace kernels {
@@ -32,7 +33,7 @@ namespace kernels {
 // bits is in line f b / 8 of the plane's (b, r, 4), shifted by f b % 8 bits.
 struct QuantisedFormat {
   int bits;             // 2 to 6, or 8
-  std::int64_t group;   // columns: 16 or a multiple of 32; divides K
+  std::int64_t group;   // columns: 16 or a multiple of 32, in blocks 16 or 32; divides K
   bool minima = true;   // false: minimum_of() the scale
   bool blocks = false;  // K is a multiple of 256
 
@@ -41,11 +42,13 @@ struct QuantisedFormat {
   constexpr int last_code() const { return (1 << bits) - 1; }
   constexpr float minimum_of(float scale) const { return -static_cast<float>(middle(bits)) * scale; }
   constexpr std::int64_t numbers_of_group() const { return minima ? 2 : 1; }
+  // Each choice is a constant, so that nobody who reads a number divides for it.
+  constexpr std::int64_t groups_of_block() const { return group == 16 ? kBlock / 16 : kBlock / 32; }
   constexpr std::int64_t code_bytes(std::int64_t rows, std::int64_t K) const { return rows * K * bits / 8; }
   constexpr std::int64_t number_bytes(std::int64_t rows, std::int64_t K) const {
     constexpr std::int64_t kHalf = sizeof(std::uint16_t);
-    const std::int64_t groups = K / group;
-    return rows * numbers_of_group() * (blocks ? K / kBlock * kHalf + groups : groups * kHalf);
+    return rows * numbers_of_group() *
+           (blocks ? K / kBlock * (kHalf + groups_of_block()) : K / group * kHalf);
   }
   bool operator==(const QuantisedFormat&) const = default;
 };
@@ -117,12 +120,24 @@ void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::
 void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, const float* bias,
                       const float* residual, MatmulShape s);
 
+// As grouped_matmul_forward() (kernels/grouped_matmul.h): out (rows, N) = inp (rows, K) * weight of the
+// group^T + bias (groups, N), which may be null. The weights of the groups are one quantised matrix
+// (groups * N, K), or with `group_rows` one in which a group's N rows begin that many after those of the
+// group before. Where there is more than one group, that number is a multiple of kTileRows. Each row has the
+// bits that matmul_quantised() would give it.
+void grouped_matmul_quantised(float* out, const float* inp, QuantisedWeight weight, const float* bias,
+                              std::span<const std::int64_t> offsets, GroupedShape s,
+                              std::int64_t group_rows = 0);
+
 // As embedding_forward() (kernels/embedding.h), by rows of weight (V, C).
 void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight,
                          const float* position_weight, const std::int32_t* positions, EmbeddingShape s);
 
 // values (N, K): what the weight stands for.
 void dequantise(float* values, QuantisedWeight weight, std::int64_t N, std::int64_t K);
+// values (count, K): rows first .. first + count of weight (N, K), by the calling thread.
+void dequantise_rows(float* values, QuantisedWeight weight, std::int64_t first, std::int64_t count,
+                     std::int64_t N, std::int64_t K);
 
 // Which instructions products of codes are formed by: "AVX-512 VNNI", "AVX2", "plain".
 enum class IntegerProducts { plain, avx2, avx512_vnni };

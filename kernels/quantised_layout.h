@@ -43,8 +43,8 @@ constexpr std::int64_t group_at(QuantisedFormat format, std::int64_t rows, std::
   constexpr std::int64_t kHalf = sizeof(std::uint16_t);
   const std::int64_t numbers = rows * format.numbers_of_group();
   if (!format.blocks) return numbers * group * kHalf;
-  const std::int64_t groups = QuantisedFormat::kBlock / format.group;
-  return block_at(format, rows, group / groups) + numbers * (kHalf + group % groups);
+  const std::int64_t block = group * format.group / QuantisedFormat::kBlock;
+  return block_at(format, rows, block) + numbers * (kHalf + group - block * format.groups_of_block());
 }
 
 // One row of a tile: its codes and its numbers.
@@ -92,12 +92,15 @@ class TileRow {
     const std::int64_t line_bytes = 4 * rows_;
     for (const CodePlane plane : {low_plane(bits), high_plane(bits)})
       for (int f = 0; plane.bits > 0 && f < kFours; ++f) {
-        const std::byte* const from = lines + plane.line(f) * line_bytes;
+        // Four codes at a time: what a shift brings in from the byte beside it, the mask takes away.
         std::uint8_t* const to = codes + column_of_four(bits, f);
-        for (int i = 0; i < 4; ++i) {
-          const int own = static_cast<int>(from[i]) >> plane.shift(f) & plane.mask();
-          to[i] = static_cast<std::uint8_t>((plane.first > 0 ? to[i] : 0) | own << plane.first);
-        }
+        std::uint32_t four = 0, before = 0;
+        std::memcpy(&four, lines + plane.line(f) * line_bytes, sizeof four);
+        if (plane.first > 0) std::memcpy(&before, to, sizeof before);
+        constexpr std::uint32_t kEachByte = 0x01010101;
+        const auto mask = kEachByte * static_cast<std::uint32_t>(plane.mask());
+        four = before | (four >> plane.shift(f) & mask) << plane.first;
+        std::memcpy(to, &four, sizeof four);
       }
   }
   void write_codes(const std::uint8_t* codes, std::int64_t chunk) const {

@@ -152,6 +152,12 @@ std::vector<SingleOperation> operations_of_stored_weights() {
     for (const std::int64_t M : {1, 16, 96})
       for (const auto& [N, K] : kOfBlocks)
         all.push_back(product_of_stored(M, N, K, weights, weights == sim::DType::int5 ? 32 : 0));
+  // Experts': the two types without blocks, and the two of most GGUF files. What is known of the others is
+  // how fast plain products in them are.
+  for (const sim::DType weights : {sim::DType::int8, sim::DType::int4, sim::DType::q4_k, sim::DType::q6_k})
+    for (const ExpertRows& rows : {ExpertRows{2, 1}, {8, 1}, {8, 20}})
+      for (const auto& [N, K] : {std::pair<std::int64_t, std::int64_t>{512, 256}, {768, 1536}})
+        all.push_back(grouped_product_of_stored(rows.experts * rows.of_each, rows.experts, N, K, weights, 0));
   return all;
 }
 

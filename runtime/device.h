@@ -66,9 +66,9 @@ struct RunSettings {
 };
 
 // How many columns of a weight may share a scale: `exactly` this number (0: a whole row), or any multiple of
-// `multiple_of` (0: no other number).
+// `multiple_of` (0: no other number). An expert's rows are a multiple of `expert_rows`.
 struct WeightGroups {
-  std::int64_t exactly = 0, multiple_of = 0;
+  std::int64_t exactly = 0, multiple_of = 0, expert_rows = 1;
   bool without_zeros = false;  // whether a workload may say so
 };
 

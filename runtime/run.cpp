@@ -119,12 +119,23 @@ StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
           sim::has_zeros(plan.scenario.workload, weight.dtype)};
 }
 
+// Each expert's weight is stored by itself.
+void require_rows_of_experts(const sim::Buffer& weight, const Device& device) {
+  if (weight.shape.size() < 3) return;
+  const std::int64_t rows = weight.shape[1].factor, multiple = device.weight_groups(weight.dtype).expert_rows;
+  if (rows % multiple != 0)
+    throw NoDevice("experts have " + std::to_string(rows) + " rows each in " + weight.name + "; in " +
+                   std::string(sim::name(weight.dtype)) + " they run with a multiple of " +
+                   std::to_string(multiple));
+}
+
 // Each scale is of a whole group of a row's columns.
 void require_whole_groups(const sim::Plan& plan, const Device& device) {
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
     // Wider parameters can have a buffer beside them, too: it holds their shard.
     if (sim::bits(plan.buffers[b].dtype) >= 16) continue;
     if (scales_of(plan, static_cast<sim::BufferId>(b)) == sim::kNoBuffer) continue;
+    require_rows_of_experts(plan.buffers[b], device);
     const StoredWeight weight = stored_weight(plan, static_cast<sim::BufferId>(b));
     if (sim::stored_blocks(weight.dtype)) {
       if (weight.columns % sim::StoredBlocks::kColumns != 0)

@@ -64,19 +64,53 @@ SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_
   }
 }
 
+namespace {
+
+// The scales beside a weight in fewer than 16 bits: how many a row has, and their type.
+struct StoredScales {
+  std::int64_t of_row;
+  sim::DType dtype;
+};
+StoredScales scales_of(sim::DType weights, std::int64_t K, std::int64_t group) {
+  if (const auto blocks = sim::stored_blocks(weights)) return {blocks->scale_bytes(K), sim::DType::int8};
+  return {group > 0 ? K / group : 1, sim::DType::fp32};
+}
+
+}  // namespace
+
 SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K, sim::DType weights,
                                   std::int64_t group) {
-  const auto blocks = sim::stored_blocks(weights);
-  const std::int64_t groups = blocks ? blocks->scale_bytes(K) : group > 0 ? K / group : 1;
+  const StoredScales scales = scales_of(weights, K, group);
   SingleOperation single(OpKind::matmul);
   return single.variables(1, M, M)
-      .dims({.rows = M, .cols = N, .inner = K, .scale_groups = groups})
+      .dims({.rows = M, .cols = N, .inner = K, .scale_groups = scales.of_row})
       .add(Access::write, {M, N})
       .add(Access::read, {M, K})
       .add(Access::read, {N, K}, weights)
       .absent()
       .absent()
-      .add(Access::read, {N, groups}, blocks ? sim::DType::int8 : sim::DType::fp32);
+      .add(Access::read, {N, scales.of_row}, scales.dtype);
+}
+
+SingleOperation grouped_product_of_stored(std::int64_t M, std::int64_t experts, std::int64_t N,
+                                          std::int64_t K, sim::DType weights, std::int64_t group) {
+  const StoredScales scales = scales_of(weights, K, group);
+  SingleOperation single(OpKind::grouped_matmul);
+  return single.variables(1, M, M)
+      .has_capacity()
+      .dims({.rows = M,
+             .cols = N,
+             .inner = K,
+             .groups = experts,
+             .experts = experts,
+             .chosen = 1,
+             .scale_groups = scales.of_row})
+      .add(Access::write, {M, N})
+      .add(Access::read, {M, K})
+      .add(Access::read, {experts, N, K}, weights)
+      .absent()
+      .absent()
+      .add(Access::read, {experts, N, scales.of_row}, scales.dtype);
 }
 
 SingleOperation grouped_product(OpKind kind, std::int64_t M, std::int64_t experts, std::int64_t N,

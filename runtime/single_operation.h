@@ -99,6 +99,9 @@ SingleOperation product_of_stored(std::int64_t M, std::int64_t N, std::int64_t K
 // A product of M rows that `experts` experts share evenly, each with a weight of its own.
 SingleOperation grouped_product(sim::OpKind kind, std::int64_t M, std::int64_t experts, std::int64_t N,
                                 std::int64_t K);
+// The same with weights as product_of_stored() has them.
+SingleOperation grouped_product_of_stored(std::int64_t M, std::int64_t experts, std::int64_t N,
+                                          std::int64_t K, sim::DType weights, std::int64_t group);
 SingleOperation norm(sim::OpKind kind, std::int64_t R, std::int64_t C);
 SingleOperation elementwise(sim::OpKind kind, std::int64_t R, std::int64_t F);
 // out (R, C) = inp (R, C).

@@ -38,7 +38,10 @@ class CpuDevice final : public Device {
 
   std::span<const sim::DType> weight_dtypes(sim::DType) const override { return kCodedTypes; }
   WeightGroups weight_groups(sim::DType) const override {
-    return {.exactly = 0, .multiple_of = kernels::QuantisedFormat::kColumns, .without_zeros = true};
+    return {.exactly = 0,
+            .multiple_of = kernels::QuantisedFormat::kColumns,
+            .expert_rows = kernels::QuantisedFormat::kTileRows,
+            .without_zeros = true};
   }
   void store_weight(std::span<std::byte> codes, std::span<std::byte> scales, std::span<const float> values,
                     const StoredWeight& weight) const override {

@@ -3,6 +3,7 @@
 
 #include "kernels/grouped_matmul.h"
 #include "kernels/permute.h"
+#include "kernels/quantised.h"
 #include "kernels/route.h"
 #include "runtime/cpu/kernel_table.h"
 
@@ -25,15 +26,32 @@ std::vector<std::int64_t> offsets(const A& a) {
   return cpu::expert_offsets(a.i32(R::indices), a.rows(), a.grouped_count());
 }
 
-void grouped_matmul(const A& a, const S&) {
+// False where the operation is no product of latent attention's heads. up_weight: fp32 or codes.
+bool absorbs(const A& a, auto up_weight) {
   const auto of = a.place();
   if (of == sim::Place::absorbs_keys)
-    cpu::absorb_keys(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.absorbing());
+    cpu::absorb_keys(a.f32(R::out), a.f32(R::inp), up_weight, a.absorbing());
   else if (of == sim::Place::absorbs_values)
-    cpu::absorb_values(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.absorbing());
+    cpu::absorb_values(a.f32(R::out), a.f32(R::inp), up_weight, a.absorbing());
   else
-    cpu::grouped_matmul_forward(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.f32(R::bias), offsets(a),
+    return false;
+  return true;
+}
+
+void grouped_matmul(const A& a, const S&) {
+  const float* const weight = a.f32(R::weight);
+  if (!absorbs(a, weight))
+    cpu::grouped_matmul_forward(a.f32(R::out), a.f32(R::inp), weight, a.f32(R::bias), offsets(a),
                                 a.grouped());
+}
+
+void grouped_matmul_of_codes(const A& a, const S&) {
+  // Rows of the keys' up-projection are summed over: their columns are the result's.
+  const bool sums_rows = a.place() == sim::Place::absorbs_keys;
+  const kernels::QuantisedWeight weight = a.quantised(sums_rows ? a.cols() : a.inner());
+  if (!absorbs(a, weight))
+    cpu::grouped_matmul_quantised(a.f32(R::out), a.f32(R::inp), weight, a.f32(R::bias), offsets(a),
+                                  a.grouped());
 }
 
 constexpr CpuKernelRow kRows[] = {
@@ -58,6 +76,10 @@ constexpr CpuKernelRow kRows[] = {
                       a.i32(R::indices), a.permutation());
      }},
     {K::grouped_matmul, grouped_matmul},
+    {K::grouped_matmul,
+     grouped_matmul_of_codes,
+     sim::DType::fp32,
+     {{{R::weight, kCodes}, {R::weight_scales, kScalesOfCodes}}}},
     {K::grouped_matmul_backward_input,
      [](const A& a, const S&) {
        cpu::grouped_matmul_backward_input(a.f32(R::dinp), a.f32(R::dout), a.f32(R::weight), offsets(a),

@@ -191,14 +191,12 @@ std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, 
                                                 const KernelSample* without) {
   const auto own = ratio_at_working_set(calibration, shape, shape.kind, without);
   if (own) return own;
-  if (shape.stored) {
-    KernelSample wide = shape;
-    wide.stored.reset();
-    return calibrated_ratio(calibration, wide, without);
-  }
-  return is_product(shape.kind) && shape.kind != OpKind::matmul
-             ? ratio_at_working_set(calibration, shape, OpKind::matmul, without)
-             : std::nullopt;
+  if (is_product(shape.kind) && shape.kind != OpKind::matmul)
+    if (const auto plain = ratio_at_working_set(calibration, shape, OpKind::matmul, without)) return plain;
+  if (!shape.stored) return std::nullopt;
+  KernelSample wide = shape;
+  wide.stored.reset();
+  return calibrated_ratio(calibration, wide, without);
 }
 
 std::optional<Seconds> calibrated_time(const Calibration& calibration, const KernelSample& shape,

@@ -118,8 +118,9 @@ struct CalibratedRatio {
   bool exact = false;  // this very shape was measured
   double spread = 0;   // of that measurement
 };
-// Empty where there is no sample of the kind and type. A backward product may use the forward product's
-// samples, and an operation that stores fewer bits than it computes in those of one that does not. Between
+// Empty where there is no sample of the kind and type. A backward product and one of experts may use the
+// plain forward product's samples, of the same stored type first; an operation that stores fewer bits than it
+// computes in may use those of one that does not. Between
 // two measured working sets the ratio is interpolated: by share_from_memory() where the last cache does not
 // hold the larger, else along the logarithm of the working set. Beyond them the nearer one's ratio holds.
 // `without` leaves one sample out.

@@ -234,7 +234,8 @@ std::vector<BufferId> PlanBuilder::scales_of(BufferId weight) const {
   std::vector<BufferId> scales;
   if (bits(buffer(weight).dtype) >= 16) return scales;
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
-    if (plan_.buffers[b].buffer_class == BufferClass::parameter && plan_.buffers[b].parameter == weight)
+    if (plan_.buffers[b].buffer_class == BufferClass::parameter && plan_.buffers[b].parameter == weight &&
+        plan_.buffers[b].view_of == kNoBuffer)
       scales.push_back(static_cast<BufferId>(b));
   return scales;
 }

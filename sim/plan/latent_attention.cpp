@@ -44,18 +44,31 @@ Dims product(Extent rows, std::int64_t cols, std::int64_t inner) {
   return {.rows = rows, .cols = cols, .inner = inner};
 }
 
-// The up-projection of keys or values as one product for each head: rows are tokens times heads.
-Operation of_each_head(const PlanBuilder& b, const std::string& id, Place place, std::int64_t cols,
-                       std::int64_t inner, BufferId out, BufferId inp, BufferId weight) {
+// The up-projection `up` of keys or values as one product for each head: rows are tokens times heads. The
+// product reads some of its rows, as many of each head, which lie between others: `what` names them. The
+// addresses are those of the whole.
+Operation of_each_head(PlanBuilder& b, const std::string& block, const std::string& what, Place place,
+                       std::int64_t cols, std::int64_t inner, BufferId out, BufferId inp, BufferId up) {
   const std::int64_t heads = b.model().num_attention_heads;
+  const std::int64_t rows = heads * (place == Place::absorbs_keys ? inner : cols);
+  const auto rows_of = [&](BufferId whole) {
+    Buffer part = b.buffer(whole);
+    part.name = block + "." + part.name + "." + what;
+    part.shape[0] = rows;
+    part.view_of = whole;
+    return b.add(std::move(part));
+  };
   Dims dims = core_dims(b.model());
   dims.rows = kRows * Extent{heads};
   dims.cols = cols;
   dims.inner = inner;
   dims.groups = dims.experts = dims.chosen = heads;
-  Operation op = operation(id, OpKind::grouped_matmul, b.types().product, dims,
-                           {writes(out), reads(inp), reads(weight)});
+  Operation op = operation("layer.attention.absorb_" + what + ".forward", OpKind::grouped_matmul,
+                           b.types().product, dims, {writes(out), reads(inp), reads(rows_of(up))});
   op.place = place;
+  add_scales(b, up, op);
+  for (auto i = static_cast<std::size_t>(index_of(op.kind, Role::weight_scales)); i < op.operands.size(); ++i)
+    op.operands[i].buffer = rows_of(op.operands[i].buffer);
   return op;
 }
 
@@ -117,19 +130,11 @@ std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& blo
   const auto add = [&](const char* name, std::int64_t cols) {
     return b.add_scratch(block, std::string("layer.attention.") + name, b.types().stored, {kRows, cols});
   };
-  const auto rows_of_weight = [&](const char* suffix, std::int64_t rows) {
-    Buffer part = b.buffer(p.kv_up.weight.parameter);
-    part.name = block + "." + part.name + suffix;
-    part.shape = {rows, rank};
-    part.view_of = p.kv_up.weight.parameter;
-    return b.add(std::move(part));
-  };
   const BufferId absorbed = add("q_absorbed", heads * rank);
   const BufferId attended = add("latent_out", heads * rank);
   return {
-      of_each_head(b, "layer.attention.absorb_keys.forward", Place::absorbs_keys, rank, a.qk_nope_head_dim,
-                   absorbed, beginning_of(b, r.q, ".of_latent", heads * a.qk_nope_head_dim),
-                   rows_of_weight(".keys", heads * a.qk_nope_head_dim)),
+      of_each_head(b, block, "keys", Place::absorbs_keys, rank, a.qk_nope_head_dim, absorbed,
+                   beginning_of(b, r.q, ".of_latent", heads * a.qk_nope_head_dim), p.kv_up.weight.parameter),
       operation("layer.attention.cached.forward", OpKind::attention_latent_cached, b.types().wide_product,
                 {.heads = heads,
                  .kv_heads = 1,
@@ -138,8 +143,8 @@ std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& blo
                  .rope_dim = a.qk_rope_head_dim},
                 {writes(attended), reads(absorbed), reads(r.q), reads(cache.latent), reads(positions),
                  reads(cache.table)}),
-      of_each_head(b, "layer.attention.absorb_values.forward", Place::absorbs_values, a.v_head_dim, rank, out,
-                   attended, rows_of_weight(".values", heads * a.v_head_dim))};
+      of_each_head(b, block, "values", Place::absorbs_values, a.v_head_dim, rank, out, attended,
+                   p.kv_up.weight.parameter)};
 }
 
 }  // namespace

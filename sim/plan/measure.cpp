@@ -88,6 +88,8 @@ double value(Measure measure, const Operation& op, const Variables& v) {
       return d(std::min(reach_of(n, v.query_length), v.query_length));
     case Measure::scale_groups:
       return d(n.scale_groups);
+    case Measure::stored_rows:
+      return d((op.place == Place::absorbs_keys ? n.inner : n.cols).value(v));
     case Measure::states:
       return d(n.states);
     case Measure::taps:

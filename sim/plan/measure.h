@@ -29,6 +29,7 @@ enum class Measure : std::uint8_t {
   kept_tokens,        // of a sequence: those of the new tokens that a cache keeps
   hit_experts,        // experts_hit()
   scale_groups,       // of a row of weights: each has a scale
+  stored_rows,        // of a group's weight: cols, but where a product sums over the rows, inner
   states, taps,
   earlier_taps,       // taps - 1: tokens that a convolution looks back
   taps_and_gate,      // 2 taps + 5: FLOPs of a convolution and its SiLU, for a channel

@@ -25,13 +25,11 @@ class ParameterWriter {
       : builder_(builder), training_(true), prefix_(std::move(prefix)), of_one_layer_(true) {}
 
   // A parameter of experts, of shape (experts that a rank holds, ...).
-  Tensor expert_tensor(std::string name, const Shape& shape) {
+  Tensor expert_tensor(std::string name, const Shape& shape, DType stored) {
     const bool matrices = shape.size() == 3;
     const int ranks = builder_.expert_data_ranks();
-    const ElementTypes& types = builder_.types();
     of_experts_ = true;
-    Tensor t = tensor(std::move(name), shape, true, false, matrices ? types.expert_weights : types.stored,
-                      ranks, builder_.groups().expert_data);
+    Tensor t = tensor(std::move(name), shape, true, false, stored, ranks, builder_.groups().expert_data);
     of_experts_ = false;
     t.decay = matrices;
     t.of_experts = true;
@@ -132,14 +130,22 @@ class ParameterWriter {
     return linear(name, builder_.types().weights, outputs, inputs, bias, false);
   }
   Affine column_parallel(LayerProduct product, std::int64_t outputs, std::int64_t inputs, bool bias) {
-    return linear(name_of(builder_.model(), product), stored_weights(product), outputs, inputs, bias, false);
+    return column_parallel(name_of(builder_.model(), product), product, outputs, inputs, bias);
+  }
+  Affine column_parallel(std::string_view name, LayerProduct product, std::int64_t outputs,
+                         std::int64_t inputs, bool bias) {
+    return linear(name, stored_weights(product), outputs, inputs, bias, false);
   }
   // Ranks divide the inputs. The outputs are partial sums, and every rank has the bias.
   Affine row_parallel(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias) {
     return linear(name, builder_.types().weights, outputs, inputs, bias, true);
   }
   Affine row_parallel(LayerProduct product, std::int64_t outputs, std::int64_t inputs, bool bias) {
-    return linear(name_of(builder_.model(), product), stored_weights(product), outputs, inputs, bias, true);
+    return row_parallel(name_of(builder_.model(), product), product, outputs, inputs, bias);
+  }
+  Affine row_parallel(std::string_view name, LayerProduct product, std::int64_t outputs, std::int64_t inputs,
+                      bool bias) {
+    return linear(name, stored_weights(product), outputs, inputs, bias, true);
   }
 
   // Beside column_parallel products, B is divided with the outputs; beside row_parallel ones, A with the
@@ -167,10 +173,14 @@ class ParameterWriter {
     if (m.norm_has_bias()) a.bias = tensor(joined(name, ".bias"), {m.hidden_size}, per_layer, true);
     return a;
   }
-  Affine expert_products(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias) {
+  Affine expert_products(std::string_view name, LayerProduct product, std::int64_t outputs,
+                         std::int64_t inputs, bool bias) {
+    const ElementTypes& types = builder_.types();
+    const DType stored =
+        in_all_layers(product, stored_experts(builder_.scenario().workload), types.expert_weights);
     Affine a;
-    a.weight = expert_tensor(joined(name, ".weight"), {builder_.experts_held(), outputs, inputs});
-    if (bias) a.bias = expert_tensor(joined(name, ".bias"), {builder_.experts_held(), outputs});
+    a.weight = expert_tensor(joined(name, ".weight"), {builder_.experts_held(), outputs, inputs}, stored);
+    if (bias) a.bias = expert_tensor(joined(name, ".bias"), {builder_.experts_held(), outputs}, types.stored);
     return a;
   }
 
@@ -189,11 +199,14 @@ class ParameterWriter {
   }
 
  private:
-  // In layers whose kind is not `mixed`.
-  DType stored_weights(LayerProduct product) const {
+  // Types of weights in layers whose kind is not `mixed`: the product's own one where no layers are listed.
+  DType in_all_layers(LayerProduct product, std::optional<DType> common, DType otherwise) const {
     const Workload& w = builder_.scenario().workload;
-    const DType common = builder_.types().weights;
-    return mixes_types(w) && w.mixed_layers.empty() ? (w.*own_type(product)).value_or(common) : common;
+    const bool generates = w.task == Task::generate && w.mixed_layers.empty();
+    return generates ? type_beside(w, product, common).value_or(otherwise) : otherwise;
+  }
+  DType stored_weights(LayerProduct product) const {
+    return in_all_layers(product, builder_.scenario().workload.weights_dtype, builder_.types().weights);
   }
 
   Affine linear(std::string_view name, DType stored, std::int64_t outputs, std::int64_t inputs, bool bias,
@@ -212,14 +225,15 @@ class ParameterWriter {
   // own kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a
   // scale and a minimum in fp16 (kernels/quantised.h); where it has no zeros, a scale in fp16.
   // Other software has 16 bits, with a zero beside them where integers come in groups (AWQ and GPTQ
-  // checkpoints; gpt-fast, quantize.py) and has_zeros(). Experts in the format that their model
-  // was published in have the scales of that format, and so have GGUF's types of blocks.
+  // checkpoints; gpt-fast, quantize.py) and has_zeros(). There, experts in the format that their model was
+  // published in have the scales of that format. GGUF's types of blocks have theirs everywhere.
   void add_scales_of_groups(BufferId weight, bool of_experts) {
     const Buffer of = builder_.buffer(weight);
     if (bits(of.dtype) >= 16 || of.shape.size() < 2) return;
     const Scenario& s = builder_.scenario();
     const MixtureOfExperts& e = s.model.moe;
-    const bool own_format = of_experts && e.weights_group > 0 && e.weights_dtype == of.dtype;
+    const bool own_format =
+        of_experts && e.weights_group > 0 && e.weights_dtype == of.dtype && !s.implementation.runs_here;
     const std::int64_t group = own_format ? e.weights_group : s.workload.weights_group;
     Shape shape = of.shape;
     const std::int64_t columns = shape.back().factor;
@@ -280,7 +294,9 @@ constexpr std::string_view kMixedPrefix = "mixed.";
 Tensor in_type(DType type, PlanBuilder& builder, const Tensor& weight) {
   const Buffer& of = builder.buffer(weight.parameter);
   ParameterWriter w(builder, false);
-  return w.tensor(joined(kMixedPrefix, of.name), Shape(of.shape), true, weight.replicated, type);
+  std::string name = joined(kMixedPrefix, of.name);
+  if (weight.of_experts) return w.expert_tensor(std::move(name), Shape(of.shape), type);
+  return w.tensor(std::move(name), Shape(of.shape), true, weight.replicated, type);
 }
 
 constexpr std::size_t kSomeTensors = 16;  // a unit of most models has no more
@@ -310,13 +326,15 @@ ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
   ExpertParameters p;
   p.router = w.written(w.tensor("layer.router.weight", {e.num_experts, m.hidden_size}, true, true));
   if (e.router_bias) p.router_bias = w.tensor("layer.router.bias", {e.num_experts}, true, true);
-  p.up = w.expert_products("layer.experts.gate_up", m.up_size(e.moe_intermediate_size), m.hidden_size,
-                           m.mlp_bias);
-  p.down = w.expert_products("layer.experts.down", m.hidden_size, e.moe_intermediate_size, m.mlp_bias);
+  p.up = w.expert_products("layer.experts.gate_up", LayerProduct::up, m.up_size(e.moe_intermediate_size),
+                           m.hidden_size, m.mlp_bias);
+  p.down = w.expert_products("layer.experts.down", LayerProduct::down, m.hidden_size, e.moe_intermediate_size,
+                             m.mlp_bias);
   if (const std::int64_t shared = e.shared_expert_intermediate_size; shared > 0) {
-    p.shared_up =
-        w.column_parallel("layer.shared_expert.gate_up", m.up_size(shared), m.hidden_size, m.mlp_bias);
-    p.shared_down = w.row_parallel("layer.shared_expert.down", m.hidden_size, shared, m.mlp_bias);
+    p.shared_up = w.column_parallel("layer.shared_expert.gate_up", LayerProduct::up, m.up_size(shared),
+                                    m.hidden_size, m.mlp_bias);
+    p.shared_down =
+        w.row_parallel("layer.shared_expert.down", LayerProduct::down, m.hidden_size, shared, m.mlp_bias);
     if (e.shared_expert_gate)
       p.shared_gate = w.written(w.tensor("layer.shared_expert.gate.weight", {1, m.hidden_size}, true, true));
   }
@@ -331,12 +349,28 @@ std::string_view parameter_name(std::string_view buffer) {
 
 DecoderParameters with_mixed_weights(PlanBuilder& builder, DecoderParameters p) {
   const Workload& w = builder.scenario().workload;
-  for (const auto& [product, parameters] : {std::pair{LayerProduct::qkv, &DecoderParameters::qkv},
-                                            {LayerProduct::output, &DecoderParameters::attention_output},
-                                            {LayerProduct::up, &DecoderParameters::mlp_up},
-                                            {LayerProduct::down, &DecoderParameters::mlp_down}})
-    if (const auto own = w.*own_type(product); own && own != w.weights_dtype)
-      if (Tensor& weight = (p.*parameters).weight; weight) weight = in_type(*own, builder, weight);
+  const auto mix = [&](LayerProduct product, Affine& a, std::optional<DType> common) {
+    if (const auto own = type_beside(w, product, common); own && a.weight)
+      a.weight = in_type(*own, builder, a.weight);
+  };
+  const std::vector<LayerKind> kinds = layer_kinds(builder.scenario());
+  const auto any_mixed = [&](bool (*has)(const LayerKind&)) {
+    return std::ranges::any_of(kinds, [=](const LayerKind& kind) { return kind.mixed && has(kind); });
+  };
+  if (any_mixed([](const LayerKind& kind) { return kind.attends(); })) {
+    mix(LayerProduct::qkv, p.qkv, w.weights_dtype);
+    mix(LayerProduct::output, p.attention_output, w.weights_dtype);
+  }
+  if (any_mixed([](const LayerKind& kind) { return kind.feeds_forward() && !kind.experts; })) {
+    mix(LayerProduct::up, p.mlp_up, w.weights_dtype);
+    mix(LayerProduct::down, p.mlp_down, w.weights_dtype);
+  }
+  if (any_mixed([](const LayerKind& kind) { return kind.experts; })) {
+    mix(LayerProduct::up, p.experts.up, stored_experts(w));
+    mix(LayerProduct::down, p.experts.down, stored_experts(w));
+    mix(LayerProduct::up, p.experts.shared_up, w.weights_dtype);
+    mix(LayerProduct::down, p.experts.shared_down, w.weights_dtype);
+  }
   return p;
 }
 

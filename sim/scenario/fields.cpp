@@ -203,7 +203,7 @@ bool keeps_cache(const Scenario& s) {
 
 bool can_mix_types(const Scenario& s) {
   const Workload& w = s.workload;
-  return generates(s) && ((w.weights_dtype && bits(*w.weights_dtype) < 8) || mixes_types(w) || !w.mixed_layers.empty());
+  return generates(s) && (has_fewer_than_8_bits(w) || mixes_types(w) || !w.mixed_layers.empty());
 }
 
 bool freezes_weights(const Scenario& s) {

@@ -32,7 +32,9 @@ enum class FrozenWeights {
 };
 
 // The products of a layer whose weights can have types of their own. qkv: queries, keys and values; up: with
-// the gate, where there is one.
+// the gate, where there is one. up and down are those of the MLP, of experts and of the shared expert, as
+// llama.cpp's mixtures choose by what the names of all three have in common (ffn_down, ffn_down_exps,
+// ffn_down_shexp; src/llama-quant.cpp).
 enum class LayerProduct { qkv, output, up, down };
 inline constexpr LayerProduct kLayerProducts[] = {LayerProduct::qkv, LayerProduct::output, LayerProduct::up,
                                                   LayerProduct::down};
@@ -74,9 +76,9 @@ struct Workload {
   // Weights that share a scale of 16 bits; 0: a whole row. q2_k to q6_k have groups of their own.
   std::int64_t weights_group = 0;
   bool weights_zeros = true;  // beside it, in 16 bits, the code of zero or the least weight
-  // Types of the weights of LayerProducts in place of weights_dtype, as in files that mix types, and the
-  // layers in which they are so (layer_list.h; empty: all). What is in int8 beside fewer bits has no zeros:
-  // has_zeros().
+  // Types of the weights of LayerProducts in place of weights_dtype and expert_weights_dtype, as in files that
+  // mix types, and the layers in which they are so (layer_list.h; empty: all). Where neither is set, they mean
+  // nothing. What is in int8 beside fewer bits has no zeros: has_zeros().
   std::optional<DType> qkv_dtype, output_dtype, up_dtype, down_dtype;
   std::string mixed_layers;
 
@@ -144,9 +146,9 @@ inline constexpr auto kFields<Workload> = [] {
     field("output_dtype", &W::output_dtype, "output-dtype", "output weights",
           "how weights of attention's output are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
     field("up_dtype", &W::up_dtype, "up-dtype", "up weights",
-          "how weights of the MLP's gate and up are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
+          "how weights of gate and up are stored, in the MLP, experts and the shared expert; unset: as --weights-dtype and --expert-weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
     field("down_dtype", &W::down_dtype, "down-dtype", "down weights",
-          "how weights of the MLP's down are stored; unset: as --weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
+          "how weights of down are stored, in the MLP, experts and the shared expert; unset: as --weights-dtype and --expert-weights-dtype").one_of(kStoredTypes).when(can_mix_types).seldom_set(),
     field("mixed_layers", &W::mixed_layers, "mixed-layers", "",
           "layers in which --qkv-dtype, --output-dtype, --up-dtype and --down-dtype hold, as 0-3,7; unset: all").when(can_mix_types).seldom_set(),
     field("expert_imbalance", &W::expert_imbalance, "expert-imbalance", "imbalance",
@@ -156,11 +158,16 @@ inline constexpr auto kFields<Workload> = [] {
 }();
 // clang-format on
 
+// Whether the layers' weights, or those of experts, have fewer than 8 bits where no product has its own type.
+inline bool has_fewer_than_8_bits(const Workload& w) {
+  const auto has_few = [](const std::optional<DType>& type) { return type && bits(*type) < 8; };
+  return has_few(w.weights_dtype) || has_few(w.expert_weights_dtype);
+}
+
 // Whether weights that are stored in `stored` have a zero beside each group's scale.
 inline bool has_zeros(const Workload& w, DType stored) {
   if (const auto blocks = stored_blocks(stored)) return blocks->minima;
-  const bool beside_fewer_bits = w.weights_dtype && bits(*w.weights_dtype) < 8;
-  return w.weights_zeros && !(stored == DType::int8 && beside_fewer_bits);
+  return w.weights_zeros && !(stored == DType::int8 && has_fewer_than_8_bits(w));
 }
 
 // Its field of a product.
@@ -177,10 +184,21 @@ inline std::optional<DType> Workload::* own_type(LayerProduct product) {
   }
   return &Workload::down_dtype;
 }
+// The type of a product's weights that is not `common`, which they would have otherwise. None where that is the
+// same, or where `common` is unset: the weights are then stored in dtype.
+inline std::optional<DType> type_beside(const Workload& w, LayerProduct product, std::optional<DType> common) {
+  const std::optional<DType>& own = w.*own_type(product);
+  return common && own != common ? own : std::nullopt;
+}
+inline std::optional<DType> stored_experts(const Workload& w) {
+  return w.expert_weights_dtype ? w.expert_weights_dtype : w.weights_dtype;
+}
 inline bool mixes_types(const Workload& w) {
-  const auto has_own = [&](LayerProduct p) { return (w.*own_type(p)).value_or(*w.weights_dtype) != w.weights_dtype; };
-  return w.task == Task::generate && w.weights_dtype &&
-         std::ranges::any_of(kLayerProducts, has_own);
+  const auto has_own = [&](LayerProduct p) {
+    const bool of_experts = p == LayerProduct::up || p == LayerProduct::down;
+    return type_beside(w, p, w.weights_dtype) || (of_experts && type_beside(w, p, stored_experts(w)));
+  };
+  return w.task == Task::generate && std::ranges::any_of(kLayerProducts, has_own);
 }
 
 inline bool trains_adapters(const Workload& w) {

@@ -27,7 +27,7 @@ BenchmarkLimits benchmark_limits(const Scenario& s, double cache_of_token) {
   const double gpus = s.strategy.tensor_parallel * s.strategy.pipeline_parallel;
   // The engine's own estimate counts all parameters as quantized, and no activations. Ranks that divide only
   // experts have sequences of their own.
-  const DType stored = w.expert_weights_dtype.value_or(w.weights_dtype.value_or(w.dtype));
+  const DType stored = stored_experts(w).value_or(w.dtype);
   const double parameters =
       d(count_parameters(s.model).total) * d(bits(stored)) / 8 / s.strategy.expert_parallel;
   const double tokens = serving.cache_share * (d(s.hardware.memory.value) * gpus - parameters) /

@@ -1,6 +1,7 @@
 // Times every CPU kernel at the shapes of real models and prints GB/s, GFLOP/s and the share of the machine's
-// own GEMM peak (a 2048^3 product). With a file from kernels_torch.py, also how long PyTorch takes for the
-// same work.
+// own GEMM peak (a 2048^3 product); of decoding with experts in fewer bits, the share of the bandwidth at
+// which the machine reads a weight of 512 MiB in fp32. With a file from kernels_torch.py, also how long
+// PyTorch takes for the same work.
 //   kernels_bench [TORCH.tsv] [--threads N] [--only TEXT] [--cpu-time]
 // On a machine that is busy with other work, --threads 1 --cpu-time (to both programs) still compares.
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/optimizer.h"
+#include "kernels/quantised.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/sampling.h"
@@ -91,11 +93,24 @@ class Bench {
     std::fflush(stdout);
   }
 
+  // bytes: read once. The first such case is the bandwidth that the others are compared with.
+  void read(const std::string& name, double bytes, const std::function<void()>& work) {
+    const bool is_first = bandwidth_ == 0;
+    if (!is_first && name.find(only_) == std::string::npos) return;
+    const double seconds = least_seconds(work, now_), rate = bytes / seconds;
+    if (is_first) bandwidth_ = rate;
+    std::printf("%-52s %10.1f %8.1f %9s %6.0f%%\n", name.c_str(), seconds * 1e6, rate * 1e-9, "",
+                100 * rate / bandwidth_);
+    std::fflush(stdout);
+  }
+
+  bool wants(const char* name) const { return std::string(name).find(only_) != std::string::npos; }
+
  private:
   std::map<std::string, double> torch_seconds_;
   std::string only_;
   double (*now_)();
-  double peak_gflops_ = 0;
+  double peak_gflops_ = 0, bandwidth_ = 0;
 };
 
 std::string shape(const char* name, std::initializer_list<std::pair<const char*, std::int64_t>> sizes) {
@@ -261,6 +276,57 @@ void bench_decode_attention(Bench& bench, AttentionShape s, std::int64_t keys) {
       [&] { cpu::attention_cached(out.data(), qkv.data(), cache, positions.data(), s); });
 }
 
+struct NamedFormat {
+  const char* name;
+  kernels::QuantisedFormat format;
+};
+constexpr NamedFormat kFormats[] = {{"int8", {8, 32, false}},
+                                    {"int4", {4, 32, true}},
+                                    {"q4_k", {4, 32, true, true}},
+                                    {"q6_k", {6, 16, false, true}},
+                                    {"q2_k", {2, 16, true, true}}};
+
+// One token's products with `chosen` of `experts` experts. From token to token it chooses others, so that no
+// cache holds them.
+void bench_decode_experts(Bench& bench, std::int64_t experts, std::int64_t chosen, std::int64_t N,
+                          std::int64_t K) {
+  constexpr const char* kName = "decode experts";
+  if (!bench.wants(kName)) return;
+  const Tensor inp = tensor(chosen * K);
+  Tensor out(static_cast<std::size_t>(chosen * N));
+  {
+    constexpr std::int64_t kRows = 65536, kWidth = 2048;
+    const Tensor weight = tensor(kRows * kWidth), one = tensor(kWidth);
+    Tensor product(static_cast<std::size_t>(kRows));
+    bench.read("memory: a weight of fp32, one row", 4 * number(kRows * kWidth), [&] {
+      cpu::matmul_forward(product.data(), one.data(), weight.data(), nullptr, nullptr, {1, kRows, kWidth});
+    });
+  }
+  for (const auto& [name, format] : kFormats) {
+    const std::int64_t rows = experts * N;
+    std::vector<std::byte> codes(static_cast<std::size_t>(format.code_bytes(rows, K))),
+        numbers(static_cast<std::size_t>(format.number_bytes(rows, K)));
+    const kernels::QuantisedWeight weight{codes.data(), numbers.data(), format};
+    cpu::quantise(weight, tensor(rows * K).data(), rows, K);
+    std::int64_t token = 0;
+    std::vector<std::int64_t> offsets(static_cast<std::size_t>(experts) + 1);
+    const double bytes = number(format.code_bytes(chosen * N, K) + format.number_bytes(chosen * N, K));
+    bench.read(shape((std::string(kName) + " " + name).c_str(),
+                     {{"E", experts}, {"of", chosen}, {"N", N}, {"K", K}}),
+               bytes, [&] {
+                 // Every (experts / chosen)-th one from the token's own on.
+                 std::int64_t taken = 0;
+                 const std::int64_t step = experts / chosen, first = token++ % step;
+                 for (std::int64_t e = 0; e < experts; ++e) {
+                   offsets[static_cast<std::size_t>(e)] = taken;
+                   if (e % step == first && taken < chosen) ++taken;
+                 }
+                 offsets.back() = taken;
+                 cpu::grouped_matmul_quantised(out.data(), inp.data(), weight, nullptr, offsets, {N, K});
+               });
+  }
+}
+
 void bench_optimizer(Bench& bench, std::int64_t count) {
   Tensor parameter = tensor(count), gradient = tensor(count), moment1(parameter.size()),
          moment2(parameter.size());
@@ -355,4 +421,8 @@ int main(int argc, char** argv) {
   bench_decode_attention(bench, {1, 1, 32, 8, 128}, 8192);
   bench_attention(bench, {1, 2048, 9, 3, 64}, false);
   bench_sampling(bench, 49152);
+  // Decoding Qwen3-30B-A3B, with half of its experts, and Mixtral's, narrower.
+  bench_decode_experts(bench, 64, 8, 1536, 2048);
+  bench_decode_experts(bench, 64, 8, 2048, 768);
+  bench_decode_experts(bench, 8, 2, 7168, 2048);
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/rope.h"
 #include "kernels/threads.h"
+#include "tests/kernels/coded_activations.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/latent_reference.h"
 
@@ -130,6 +131,57 @@ TEST_CASE("rotating a latent's key back undoes it, for each head that had a copy
     for (std::int64_t i = 0; i < s.P; ++i)
       CHECK(dkey[static_cast<std::size_t>(r * s.P + i)] ==
             Approx(3 * down_before[static_cast<std::size_t>(r * s.cached() + s.L + i)]).margin(1e-5));
+}
+
+TEST_CASE("absorbing an up-projection in codes is absorbing the values that its codes stand for", "[long]") {
+  // Rows of a head begin anywhere in a tile of codes: heads of 20 + 12 and of 7 + 5 rows. Heads of 16 + 16
+  // and of 32 + 16 are whole tiles, with few tokens and with many.
+  for (const LatentShape& s : {LatentShape{1, 1, 3, 20, 4, 12, 256}, LatentShape{1, 2, 5, 7, 2, 5, 256},
+                               LatentShape{2, 3, 2, 16, 4, 16, 512}, LatentShape{1, 1, 4, 32, 4, 16, 256},
+                               LatentShape{3, 7, 2, 16, 4, 16, 256}})
+    for (const kernels::QuantisedFormat f : kernels::kKernelFormats) {
+      CAPTURE(s.B, s.T, s.H, s.N, s.V, s.L, f.bits, f.minima, f.blocks);
+      const std::int64_t rows = s.B * s.T, stored = s.H * (s.N + s.V);
+      std::vector<float> weight = normal_tensor(stored * s.L, 1);
+      std::vector<std::byte> codes(static_cast<std::size_t>(f.code_bytes(stored, s.L))),
+          numbers(static_cast<std::size_t>(f.number_bytes(stored, s.L)));
+      const kernels::QuantisedWeight up{codes.data(), numbers.data(), f};
+      kernels::cpu::quantise(up, weight.data(), stored, s.L);
+      kernels::cpu::dequantise(weight.data(), up, stored, s.L);
+      // What the product in codes rounds activations to is rounded no further.
+      const std::vector<float> q = normal_tensor(rows * s.H * s.query(), 2),
+                               attended = test::coded(normal_tensor(rows * s.H * s.L, 3));
+      const auto absorbed = [&](auto up_weight) {
+        std::vector<float> both(static_cast<std::size_t>(rows * s.H * (s.L + s.V)), NAN);
+        kernels::cpu::absorb_keys(both.data(), q.data(), up_weight, s);
+        kernels::cpu::absorb_values(both.data() + rows * s.H * s.L, attended.data(), up_weight, s);
+        return both;
+      };
+      const auto by_loops = [&](auto zero) {
+        std::vector<decltype(zero)> both;
+        const auto add_sum = [&](const float* a, const float* b, std::int64_t count, std::int64_t b_stride) {
+          auto sum = zero;
+          for (std::int64_t i = 0; i < count; ++i) sum += static_cast<decltype(zero)>(a[i]) * b[i * b_stride];
+          both.push_back(sum);
+        };
+        for (std::int64_t row = 0; row < rows * s.H; ++row) {
+          const float* const of_head = weight.data() + row % s.H * (s.N + s.V) * s.L;
+          for (std::int64_t l = 0; l < s.L; ++l) add_sum(q.data() + row * s.query(), of_head + l, s.N, s.L);
+        }
+        for (std::int64_t row = 0; row < rows * s.H; ++row) {
+          const float* const of_head = weight.data() + (row % s.H * (s.N + s.V) + s.N) * s.L;
+          for (std::int64_t v = 0; v < s.V; ++v)
+            add_sum(attended.data() + row * s.L, of_head + v * s.L, s.L, 1);
+        }
+        return both;
+      };
+      kernels::cpu::set_threads(1);
+      const auto alone = absorbed(up);
+      kernels::cpu::set_threads(3);
+      CHECK(absorbed(up) == alone);
+      kernels::cpu::set_threads(0);
+      test::check_as_accurate_as_plain(alone, by_loops(0.0f), by_loops(0.0), kForward);
+    }
 }
 
 TEST_CASE("attention to cached latents with absorbed products is attention to what they expand to",

@@ -1,6 +1,7 @@
 #include "kernels/quantised.h"
 
 #include "kernels/threads.h"
+#include "tests/kernels/coded_activations.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/reference.h"
 
@@ -97,18 +98,6 @@ Source source_of(QuantisedFormat f, std::int64_t N, std::int64_t K) {
   return source;
 }
 
-// Each 32 to 16 bits by the largest of them, as the header says: what the kernel multiplies.
-std::vector<float> coded(const std::vector<float>& inp) {
-  std::vector<float> out(inp.size());
-  for (std::size_t first = 0; first < inp.size(); first += 32) {
-    float largest = 0;
-    for (std::size_t i = first; i < first + 32; ++i) largest = std::max(largest, std::abs(inp[i]));
-    for (std::size_t i = first; i < first + 32; ++i)
-      out[i] = std::nearbyint(inp[i] * (32639 / largest)) * (largest / 32639);
-  }
-  return out;
-}
-
 }  // namespace
 
 TEST_CASE("products with quantised weights are as accurate as plain loops over what the codes stand for",
@@ -122,7 +111,7 @@ TEST_CASE("products with quantised weights are as accurate as plain loops over w
         const auto inp = normal_tensor(s.M * s.K, 1), bias = normal_tensor(s.N, 3);
         auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
         const auto residual = normal_tensor(s.M * s.N, 4);
-        const auto multiplied = coded(inp), stored = values_of(weight, s);
+        const auto multiplied = test::coded(inp), stored = values_of(weight, s);
         const auto plain = reference::matmul_forward(multiplied, stored, bias, residual, s);
         const auto exact = reference::matmul_forward(to_double(multiplied), to_double(stored),
                                                      to_double(bias), to_double(residual), s);
@@ -170,6 +159,112 @@ TEST_CASE("every path of instructions gives products with quantised weights that
       std::vector<float>& out = outs.emplace_back(static_cast<std::size_t>(s.M * s.N));
       kernels::cpu::matmul_quantised(out.data(), inp.data(), weight.weight(), nullptr, nullptr, s);
       for (std::size_t i = 0; i < out.size(); ++i) CHECK(std::abs(out[i] - outs[0][i]) <= 1e-5f * 256);
+    }
+  }
+}
+
+namespace {
+
+// Rows of experts, one after the other, and where those of each begin.
+struct Experts {
+  std::vector<std::int64_t> offsets;
+  kernels::cpu::GroupedShape shape;
+
+  std::int64_t count() const { return std::ssize(offsets) - 1; }
+  std::int64_t rows() const { return offsets.back(); }
+  MatmulShape weight() const { return {1, count() * shape.N, shape.K}; }  // of all, as one matrix
+};
+
+// Experts without rows and with one, both sides of the 4 and 64 rows that are multiplied and coded at once:
+// one token of three experts; a prompt whose experts have few and many rows; more experts than rows coded.
+std::vector<Experts> experts_with(std::int64_t K) {
+  std::vector<std::int64_t> of_many{0};
+  for (std::int64_t e = 0; e < 90; ++e) of_many.push_back(of_many.back() + e % 3);
+  return {{{0, 1, 1, 2, 2, 3}, {64, K}},
+          {{0, 5, 5, 6, 74, 138, 138, 203}, {32, K}},
+          {of_many, {16, K}},
+          {{0, 0, 0}, {16, K}}};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "products of experts with quantised weights are as accurate as plain loops over what the codes stand for",
+    "[long]") {
+  const AllPathsThenFastest restore;
+  for (const IntegerProducts path : paths_here()) {
+    kernels::cpu::use_integer_products(path);
+    for (const std::int64_t K : {96, 256})
+      for (const Experts& e : experts_with(K))
+        for (const QuantisedFormat f : formats_of(K)) {
+          const auto [N, unused] = e.shape;
+          CAPTURE(name(path), e.count(), e.rows(), N, K, f.bits, f.group, f.minima, f.blocks);
+          const auto inp = normal_tensor(e.rows() * K, 1), bias = normal_tensor(e.count() * N, 3);
+          auto weight = quantised(normal_tensor(e.count() * N * K, 2), f, e.weight());
+          std::vector<float> out(static_cast<std::size_t>(e.rows() * N), NAN);
+          kernels::cpu::grouped_matmul_quantised(out.data(), inp.data(), weight.weight(), bias.data(),
+                                                 e.offsets, e.shape);
+          const auto multiplied = test::coded(inp), stored = values_of(weight, e.weight());
+          std::vector<float> plain;
+          std::vector<double> exact;
+          for (std::int64_t g = 0; g < e.count(); ++g) {
+            const auto part = [](const std::vector<float>& all, std::int64_t first, std::int64_t count) {
+              return std::vector<float>(all.begin() + first, all.begin() + first + count);
+            };
+            const std::int64_t first = e.offsets[g], rows = e.offsets[g + 1] - first;
+            const auto own = part(multiplied, first * K, rows * K), of_group = part(stored, g * N * K, N * K),
+                       own_bias = part(bias, g * N, N);
+            const MatmulShape s{rows, N, K};
+            const auto add = [](auto& all, const auto& more) {
+              all.insert(all.end(), more.begin(), more.end());
+            };
+            add(plain, reference::matmul_forward(own, of_group, own_bias, {}, s));
+            add(exact,
+                reference::matmul_forward(to_double(own), to_double(of_group), to_double(own_bias), {}, s));
+          }
+          test::check_as_accurate_as_plain(out, plain, exact, test::kForward);
+        }
+  }
+}
+
+TEST_CASE(
+    "each expert's products with quantised weights have the bits of its own, on any number of threads") {
+  const AllPathsThenFastest restore;
+  constexpr std::int64_t kColumns = 256;
+  for (const IntegerProducts path : paths_here()) {
+    kernels::cpu::use_integer_products(path);
+    for (const Experts& e : experts_with(kColumns))
+      for (const QuantisedFormat f : kernels::kKernelFormats) {
+        const auto [N, K] = e.shape;
+        CAPTURE(name(path), e.count(), e.rows(), f.bits, f.minima, f.blocks);
+        const auto inp = normal_tensor(e.rows() * K, 1), bias = normal_tensor(e.count() * N, 3);
+        auto weight = quantised(normal_tensor(e.count() * N * K, 2), f, e.weight());
+        std::vector<float> alone(static_cast<std::size_t>(e.rows() * N), NAN);
+        for (std::int64_t g = 0; g < e.count(); ++g)
+          kernels::cpu::matmul_quantised(alone.data() + e.offsets[g] * N, inp.data() + e.offsets[g] * K,
+                                         weight.weight().from_row(g * N, K), bias.data() + g * N, nullptr,
+                                         {e.offsets[g + 1] - e.offsets[g], N, K});
+        for (const int threads : {1, 2, 3, 7}) {
+          kernels::cpu::set_threads(threads);
+          std::vector<float> out(alone.size(), NAN);
+          kernels::cpu::grouped_matmul_quantised(out.data(), inp.data(), weight.weight(), bias.data(),
+                                                 e.offsets, e.shape);
+          CHECK(out == alone);
+        }
+        kernels::cpu::set_threads(0);
+      }
+  }
+}
+
+TEST_CASE("rows of a quantised weight are widened from any row on to what all of it stands for") {
+  const MatmulShape s{1, 45, 256};
+  for (const QuantisedFormat f : formats_of(s.K)) {
+    auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
+    const auto all = values_of(weight, s);
+    for (const auto& [first, count] : {std::pair{0, 1}, {13, 7}, {30, 15}, {32, 13}}) {
+      std::vector<float> rows(static_cast<std::size_t>(count * s.K), NAN);
+      kernels::cpu::dequantise_rows(rows.data(), weight.weight(), first, count, s.N, s.K);
+      CHECK(std::equal(rows.begin(), rows.end(), all.begin() + first * s.K));
     }
   }
 }

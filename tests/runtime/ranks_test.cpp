@@ -536,6 +536,48 @@ TEST_CASE("Several ranks with weights in 2 to 8 bits, by layer too, give one ran
 }
 
 TEST_CASE(
+    "Several ranks with experts in 2 to 8 bits, divided by experts and within each, give one rank's tokens") {
+  using sim::DType;
+  sim::Model model = tests::small_experts();
+  model.num_hidden_layers = 4;
+  model.moe.shared_expert_intermediate_size = 64;
+  struct Stored {
+    std::optional<DType> weights, experts, down;
+    std::string layers;
+  };
+  const Stored stored = GENERATE(Stored{DType::int8, {}, {}, ""}, Stored{{}, DType::int4, {}, ""},
+                                 Stored{DType::int5, DType::int4, DType::int8, "1-2"},
+                                 Stored{DType::q4_k, {}, DType::q6_k, "0,3"},
+                                 Stored{DType::q6_k, DType::q3_k, DType::q5_k, ""});
+  const bool in_blocks = stored.weights && sim::stored_blocks(*stored.weights);
+  const std::int64_t columns = in_blocks ? 512 : 64;  // whole groups or blocks in each of two ranks
+  model.hidden_size = model.intermediate_size = columns;
+  model.moe.moe_intermediate_size = model.moe.shared_expert_intermediate_size = columns;
+  model.head_dim = columns / model.num_attention_heads;
+  sim::Scenario s = tests::generation(model, 6, 2);
+  sim::Workload& w = s.workload;
+  w.weights_dtype = stored.weights;
+  w.expert_weights_dtype = stored.experts;
+  w.down_dtype = stored.down;
+  w.mixed_layers = stored.layers;
+  w.weights_group = 32;
+  runtime::GenerateSettings settings;
+  settings.prompt = {1, 2, 3, 5, 300};
+  settings.device.threads = 1;
+  const runtime::Generation one = runtime::generate(s, tests::drawn(model), settings, {}, {});
+  for (const auto& [tensor, pipeline, experts] : {std::tuple{2, 1, 1}, {1, 1, 2}, {1, 2, 1}, {1, 2, 2}}) {
+    CAPTURE(columns, stored.layers, tensor, pipeline, experts);
+    s.strategy.tensor_parallel = tensor;
+    s.strategy.pipeline_parallel = pipeline;
+    s.strategy.data_parallel = s.strategy.expert_parallel = experts;
+    on_node_of_eight(s);
+    const std::vector<runtime::Generation> ranks = generated_by_ranks(s, settings);
+    for (const runtime::Generation& of_rank : ranks) CHECK(of_rank.tokens == one.tokens);
+    CHECK(farthest(ranks[0].first_logits, one.first_logits) < 1e-4);
+  }
+}
+
+TEST_CASE(
     "Every schedule's actions run on each stage in the plan's order, none is received before it is sent, and "
     "each rank touches the bytes that its plan says") {
   const auto name = GENERATE_COPY(from_range(sim::kScheduleNames));

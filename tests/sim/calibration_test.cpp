@@ -140,6 +140,33 @@ TEST_CASE("products of experts are predicted from those of as many rows for each
   CHECK(calibrated_ratio(c, of_experts(2, 512))->ratio == Approx(1.2).epsilon(0.05));
 }
 
+TEST_CASE(
+    "products of experts in fewer bits are predicted from their own samples, else from plain products in the "
+    "same type, else from those of experts in whole weights") {
+  Calibration c;
+  c.hardware = laptop();
+  c.launch = c.hardware.launch;
+  const auto shape = [](OpKind kind, std::optional<DType> stored) {
+    Operation op = product(64, 1024, 1024);
+    op.kind = kind;
+    return kernel_shape(op, {}, product_work(64, 1024, 1024), {}, stored);
+  };
+  const auto add = [&](OpKind kind, std::optional<DType> stored, double ratio) {
+    KernelSample s = shape(kind, stored);
+    s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * ratio;
+    c.samples.push_back(s);
+  };
+  const KernelSample asked = shape(OpKind::grouped_matmul, DType::q4_k);
+  add(OpKind::matmul, std::nullopt, 1.1);
+  CHECK(calibrated_ratio(c, asked)->ratio == Approx(1.1));
+  add(OpKind::grouped_matmul, std::nullopt, 1.3);
+  CHECK(calibrated_ratio(c, asked)->ratio == Approx(1.3));
+  add(OpKind::matmul, DType::q4_k, 1.7);
+  CHECK(calibrated_ratio(c, asked)->ratio == Approx(1.7));
+  add(OpKind::grouped_matmul, DType::q4_k, 2.3);
+  CHECK(calibrated_ratio(c, asked)->ratio == Approx(2.3));
+}
+
 TEST_CASE("beyond the measured shapes the ratio at the edge is held") {
   const Calibration c = calibrate(skinny_or_not);
   const Work w = product_work(65536, 4096, 4096);
