@@ -41,6 +41,7 @@ struct Epilogue {
   float* wide = nullptr;
   std::int64_t stride = 0;
   const bf16 *bias = nullptr, *added = nullptr;  // added (M, N), as the result lies; may be the result
+  float scale = 1;                               // of the sums
 
   void finish(const float* sums, std::int64_t from, std::int64_t row, std::int64_t column, std::int64_t rows,
               std::int64_t columns) const;
@@ -55,9 +56,9 @@ KERNELS_MULTIVERSION void finish_rows(const Epilogue& e, const float* sums, std:
     const std::int64_t at = (row + i) * e.stride + column;
     const bf16* const added = e.added ? e.added + at : nullptr;
     if (e.wide)
-      finish_row(e.wide + at, sums, bias, added, columns);
+      finish_row(e.wide + at, sums, bias, added, columns, e.scale);
     else
-      finish_row(e.narrow + at, sums, bias, added, columns);
+      finish_row(e.narrow + at, sums, bias, added, columns, e.scale);
   }
 }
 
@@ -94,9 +95,9 @@ void streamed(const Epilogue& epilogue, const bf16* inp, const bf16* weight, Mat
   });
 }
 
-// sums (begin..end) += column sums of dout (M, N).
-KERNELS_MULTIVERSION void add_column_sums(bf16* sums, const bf16* dout, MatmulShape s, std::int64_t begin,
-                                          std::int64_t end) {
+// sums (begin..end) += scale * column sums of dout (M, N).
+KERNELS_MULTIVERSION void add_column_sums(bf16* sums, const bf16* dout, float scale, MatmulShape s,
+                                          std::int64_t begin, std::int64_t end) {
   constexpr std::int64_t kColumns = 256;
   for (std::int64_t first = begin; first < end; first += kColumns) {
     const std::int64_t width = std::min(kColumns, end - first);
@@ -104,7 +105,8 @@ KERNELS_MULTIVERSION void add_column_sums(bf16* sums, const bf16* dout, MatmulSh
     for (std::int64_t m = 0; m < s.M; ++m)
 #pragma omp simd
       for (std::int64_t n = 0; n < width; ++n) total[n] += widened(dout[m * s.N + first + n]);
-    for (std::int64_t n = 0; n < width; ++n) sums[first + n] = rounded(widened(sums[first + n]) + total[n]);
+    for (std::int64_t n = 0; n < width; ++n)
+      sums[first + n] = rounded(widened(sums[first + n]) + scale * total[n]);
   }
 }
 
@@ -147,25 +149,30 @@ const Bf16Kernels& bf16_kernels() {
 }
 
 void matmul_forward(WideOrNarrow out, const bf16* inp, const bf16* weight, const bf16* bias,
-                    const bf16* residual, MatmulShape s) {
-  const Epilogue epilogue{out.narrow, out.wide, s.N, bias, residual};
+                    const bf16* residual, MatmulShape s, FactorScales scales) {
+  const Epilogue epilogue{out.narrow, out.wide, s.N, bias, residual, scales.of_sums()};
   if (s.M <= kMaxStreamedRows) return streamed(epilogue, inp, weight, s);
   product({inp, s.K, false}, {weight, s.K, false}, epilogue, s.M, s.N, s.K);
 }
 
-void matmul_backward_input(bf16* dinp, const bf16* dout, const bf16* weight, bool accumulate, MatmulShape s) {
+void matmul_backward_input(bf16* dinp, const bf16* dout, const bf16* weight, bool accumulate, MatmulShape s,
+                           FactorScales scales) {
   product({dout, s.N, false}, {weight, s.K, true},
-          {.narrow = dinp, .stride = s.K, .added = accumulate ? dinp : nullptr}, s.M, s.K, s.N);
+          {.narrow = dinp, .stride = s.K, .added = accumulate ? dinp : nullptr, .scale = scales.of_sums()},
+          s.M, s.K, s.N);
 }
 
 void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s,
-                            bool accumulate) {
+                            bool accumulate, FactorScales scales) {
   if (dbias && !accumulate) std::fill_n(dbias, s.N, bf16{});
   if (dbias)
-    parallel_ranges(
-        s.N, s.M, [=](std::int64_t begin, std::int64_t end) { add_column_sums(dbias, dout, s, begin, end); });
-  product({dout, s.N, true}, {inp, s.K, true},
-          {.narrow = dweight, .stride = s.K, .added = accumulate ? dweight : nullptr}, s.N, s.K, s.M);
+    parallel_ranges(s.N, s.M, [=](std::int64_t begin, std::int64_t end) {
+      add_column_sums(dbias, dout, scales.first, s, begin, end);
+    });
+  product(
+      {dout, s.N, true}, {inp, s.K, true},
+      {.narrow = dweight, .stride = s.K, .added = accumulate ? dweight : nullptr, .scale = scales.of_sums()},
+      s.N, s.K, s.M);
 }
 
 }  // namespace kernels::cpu

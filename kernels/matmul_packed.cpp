@@ -30,29 +30,13 @@ const TileKernels<float>*& chosen() {
   return kernels;
 }
 
-// `count` sums of a row of the result, from (row, column) on.
-KERNELS_INLINE void finish_part(const Fp32Result& r, const float* sums, std::int64_t row, std::int64_t column,
-                                std::int64_t count) {
-  const std::int64_t at = row * r.stride + column;
-  finish_row(r.out + at, sums, r.bias ? r.bias + column : nullptr, r.added ? r.added + at : nullptr, count);
-}
-
 KERNELS_MULTIVERSION void finish_rows(const Fp32Result& r, const float* sums, std::int64_t stride,
                                       std::int64_t row, std::int64_t column, std::int64_t rows,
                                       std::int64_t columns) {
+  const float* const bias = r.bias ? r.bias + column : nullptr;
   for (std::int64_t i = 0; i < rows; ++i, sums += stride) {
-    if (r.scale == 1) {
-      finish_part(r, sums, row + i, column, columns);
-      continue;
-    }
-    constexpr std::int64_t kAtOnce = 32;
-    for (std::int64_t first = 0; first < columns; first += kAtOnce) {
-      const std::int64_t count = std::min(kAtOnce, columns - first);
-      float scaled[kAtOnce];
-#pragma omp simd
-      for (std::int64_t n = 0; n < count; ++n) scaled[n] = r.scale * sums[first + n];
-      finish_part(r, scaled, row + i, column + first, count);
-    }
+    const std::int64_t at = (row + i) * r.stride + column;
+    finish_row(r.out + at, sums, bias, r.added ? r.added + at : nullptr, columns, r.scale);
   }
 }
 

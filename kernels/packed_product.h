@@ -82,20 +82,21 @@ struct PackedScratch {
 // Floats between rows of sums: without them a tile's rows would share sets of the L1 cache.
 inline constexpr std::int64_t kPadding = 16;
 
-// A row of the result: out = sums + bias + added, of which bias and added may be null.
+// A row of the result: out = scale * sums + bias + added, of which bias and added may be null.
 template <class Out, class T>
 KERNELS_INLINE void finish_row(Out* out, const float* sums, const T* bias, const T* added,
-                               std::int64_t columns) {
+                               std::int64_t columns, float scale = 1) {
   if (bias && added) {
 #pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n] + widened(bias[n]) + widened(added[n]));
+    for (std::int64_t n = 0; n < columns; ++n)
+      store(out[n], scale * sums[n] + widened(bias[n]) + widened(added[n]));
   } else if (bias || added) {
     const T* const only = bias ? bias : added;
 #pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n] + widened(only[n]));
+    for (std::int64_t n = 0; n < columns; ++n) store(out[n], scale * sums[n] + widened(only[n]));
   } else {
 #pragma omp simd
-    for (std::int64_t n = 0; n < columns; ++n) store(out[n], sums[n]);
+    for (std::int64_t n = 0; n < columns; ++n) store(out[n], scale * sums[n]);
   }
 }
 

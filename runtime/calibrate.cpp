@@ -125,14 +125,14 @@ std::vector<SingleOperation> operations_in_bf16() {
   return all;
 }
 
-// Products alone in fp16: kernels of fp32 compute them on widened operands.
-std::vector<SingleOperation> operations_in_fp16() {
+// Products alone, in a type whose operands are widened for the kernels of another: fp16, fp8.
+std::vector<SingleOperation> products_in_widened(sim::DType dtype) {
   std::vector<SingleOperation> all;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
     for (const std::int64_t M : {256, 1024})
       for (const auto& [N, K] : {std::pair<std::int64_t, std::int64_t>{768, 256}, {768, 768}, {3072, 768}})
         all.push_back(product(kind, M, N, K));
-  for (SingleOperation& single : all) single.computing_in(sim::DType::fp16);
+  for (SingleOperation& single : all) single.computing_in(dtype);
   return all;
 }
 
@@ -439,18 +439,20 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
                     .pace = &pace,
                     .paces = &paces,
                     .pieces = begun ? &begun->pieces : nullptr};
-  const auto sample_in = [&](sim::DType stored, const std::vector<SingleOperation>& kernels) {
-    if (stored != sim::DType::fp32)
-      sampling.what = "measuring this machine in " + std::string(sim::name(stored));
-    Stopwatch stopwatch(*device, memory, rotation, stored, kEachPass);
+  const auto sample_in = [&](sim::DType dtype, const std::vector<SingleOperation>& kernels) {
+    if (dtype != sim::DType::fp32)
+      sampling.what = "measuring this machine in " + std::string(sim::name(dtype));
+    Stopwatch stopwatch(*device, memory, rotation, stored_type(dtype), kEachPass);
     sample_kernels(kernels, stopwatch, sampling, sink, stop, calibration);
     raise_peaks(calibration);
   };
   sample_in(sim::DType::fp32, operations);
   if (stop.stop_requested()) return calibration;
   sample_in(sim::DType::bf16, within_limits(operations_in_bf16()));
-  if (stop.stop_requested()) return calibration;
-  sample_in(sim::DType::fp16, within_limits(operations_in_fp16()));
+  for (const sim::DType widened : {sim::DType::fp16, sim::DType::fp8}) {
+    if (stop.stop_requested()) return calibration;
+    sample_in(widened, within_limits(products_in_widened(widened)));
+  }
   measure_limits();
   if (stop.stop_requested()) return calibration;
   sampling.what = "measuring this machine in short runs";

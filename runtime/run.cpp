@@ -67,6 +67,14 @@ void require_kv_cache(const sim::Scenario& scenario, const Device& device) {
                    std::to_string(w.kv_block));
 }
 
+// Generation in fp8 multiplies wider activations by weights that have a scale a row. The CPU's products in
+// fp8 are of two tensors with a scale each, which only training has.
+void require_training_in_fp8(const sim::Workload& w, const Device& device) {
+  if (w.task == sim::Task::generate && w.dtype == sim::DType::fp8 && device.shares_host_memory())
+    throw NoDevice(device.name() +
+                   " trains in fp8, but does not generate in it; workload.dtype must be fp32, bf16 or fp16");
+}
+
 void require_frozen_type(const sim::Workload& w, const Device& device) {
   if (!sim::trains_adapters(w) || w.frozen_weights == sim::FrozenWeights::as_dtype) return;
   throw NoDevice(device.name() +
@@ -246,6 +254,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (!contains(dtypes, scenario.workload.dtype))
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
+  require_training_in_fp8(scenario.workload, device);
   require_frozen_type(scenario.workload, device);
   sim::for_each_stored_type([&](const auto& field) {
     if (field.applies(scenario))

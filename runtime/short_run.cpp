@@ -34,6 +34,10 @@ sim::Report short_run(const sim::Scenario& scenario, const ShortRun& run, const 
     // A GPU's first few steps are timed operation by operation, which takes longer, the others as one.
     settings.replay = run.device.kind == DeviceChoice::Kind::cuda;
     settings.slowdown = run.slowdown;
+    if (run.learning_steps > 0) {
+      settings.steps = run.learning_steps;
+      settings.learning_rate = 3e-3f;
+    }
     return run.among ? train(scenario, model, settings, *run.among, sink, stop)
                      : train(scenario, model, settings, sink, stop);
   }

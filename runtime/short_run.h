@@ -14,6 +14,9 @@ namespace runtime {
 
 struct ShortRun {
   std::int64_t steps = 5;  // of training
+  // Where it is the loss that counts: so many steps, however long they take, at a learning rate with which a
+  // small model learns in them. 0: the time counts.
+  std::int64_t learning_steps = 0;
   // So many generations run. The one whose judged_time() is the median counts, with each row's median over
   // all; a text is read once.
   std::int64_t generations = 1;
@@ -27,7 +30,8 @@ struct ShortRun {
 };
 
 // What a run is judged by: a training step, or the median of the tokens behind the first (without a KV cache,
-// the whole generation). A GPU times the first few operation by operation, which takes longer, and then replays.
+// the whole generation). A GPU times the first few operation by operation, which takes longer, and then
+// replays.
 sim::Seconds judged_time(const sim::Report& report);
 
 // Throws NoDevice and DoesNotFit as train() and generate() do.

@@ -4,6 +4,8 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 
@@ -88,6 +90,18 @@ ExitCode list_quantities() {
   return ExitCode::fine;
 }
 
+// Steps 1, 2, 4, ... and the last: all of them would be a long table.
+lesson::ShownPlot at_doublings(lesson::ShownPlot plot) {
+  for (auto& curve : plot.curves) {
+    const double last = curve.points.empty() ? 0 : curve.points.back().first;
+    std::erase_if(curve.points, [last](const std::pair<double, double>& point) {
+      const auto step = static_cast<std::uint64_t>(point.first);
+      return !std::has_single_bit(step) && point.first != last;
+    });
+  }
+  return plot;
+}
+
 struct Printer {
   bool answers = false;
   std::string name;  // of the lesson
@@ -144,6 +158,7 @@ struct Printer {
       table.rows.push_back({row.variant, row.name, row.predicted, row.measured,
                             row.ratio > 0 ? fmt::format("{:.2f}", row.ratio) : ""});
     fmt::print("{}\n", table.text());
+    if (m.losses) (*this)(at_doublings(*m.losses));
     for (const std::string& why : m.why_not) fmt::print("{}\n\n", why);
     if (m.measured.empty()) fmt::print("`ridgepoint lesson {} --measure` measures it.\n\n", name);
   }

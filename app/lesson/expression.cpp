@@ -347,6 +347,11 @@ bool Expression::names(std::string_view quantity) const {
   return among(among, root_.get());
 }
 
+bool Expression::is_only_measured() const {
+  return std::ranges::any_of(
+      quantities(), [this](const Quantity& known) { return known.only_measured && names(known.name); });
+}
+
 Expression::Expression(std::string_view text) : source_(trimmed(text)) {
   if (source_.size() > kMostCharacters)
     throw ExpressionError(fmt::format("an expression has {} bytes, where at most {} are accepted",

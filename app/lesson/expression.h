@@ -42,6 +42,7 @@ class Expression {
   Style style() const;
   bool is_comparison() const;
   bool names(std::string_view quantity) const;  // anywhere in it
+  bool is_only_measured() const;                // names a quantity that no prediction has
 
   // Throws what predictions throw. A comparison is 1 where it holds.
   Value value(const Situation& situation) const;

@@ -23,8 +23,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 bool reads_text(const Measurement& measurement) {
-  return std::ranges::any_of(measurement.quantities,
-                             [](const Expression& quantity) { return quantity.names("perplexity"); });
+  return asks_for(measurement, "perplexity");
+}
+
+bool differs_in_type(const Measurement& measurement) {
+  return std::ranges::any_of(measurement.variants, [](const Variant& variant) {
+    return std::ranges::any_of(variant.changes,
+                               [](const auto& change) { return change.path == "workload.dtype"; });
+  });
 }
 
 // A pretrained model with the scenario's shape. Other models have no weights that could judge a text.
@@ -107,11 +113,16 @@ std::size_t measurement_block(const Step& step) {
   return static_cast<std::size_t>(found - step.blocks.begin());
 }
 
+bool asks_for(const Measurement& measurement, std::string_view quantity) {
+  return std::ranges::any_of(measurement.quantities,
+                             [&](const Expression& asked) { return asked.names(quantity); });
+}
+
 sim::Scenario as_measured_here(sim::Scenario scenario, const Measurement& measurement) {
   const sim::AttentionKind attention = scenario.implementation.attention;
   scenario.implementation = sim::load_implementation_preset("ridgepoint");
   scenario.implementation.attention = attention;
-  scenario.workload.dtype = sim::DType::fp32;
+  if (!differs_in_type(measurement)) scenario.workload.dtype = sim::DType::fp32;
   if (reads_text(measurement)) scenario.workload.prompt_length = 1;
   const auto here = runtime::cached_this_machine();
   scenario.hardware = here ? here->hardware : sim::Hardware{};
@@ -139,6 +150,7 @@ MeasuredRuns measure(const Measurement& measurement, const sim::Scenario& scenar
     like.reader = &*reader;
     like.text = reader->tokenizer->encode(cli::read_file(text_to_read().string()), true);
   }
+  if (asks_for(measurement, "loss")) like.learning_steps = kLearningSteps;
   MeasuredRuns runs;
   Course course(measurement.variants.size(), sink);
   for (const Variant& variant : measurement.variants) {

@@ -85,6 +85,13 @@ std::optional<sim::Report> prediction_here(const sim::Scenario& scenario, const 
   return sim::predict(scenario, &*here);
 }
 
+ShownPlot::Curve loss_over_steps(const std::string& label, const sim::Report& measured) {
+  ShownPlot::Curve curve{label, {}};
+  for (const sim::StepResult& step : measured.steps)
+    curve.points.emplace_back(static_cast<double>(step.step), step.loss);
+  return curve;
+}
+
 struct Shower {
   const Situation& situation;
   const MeasuredRuns* measured;  // null: none
@@ -179,10 +186,15 @@ struct Shower {
       if (known && !known->why_not.empty())
         result.why_not.push_back((variant.label.empty() ? "" : variant.label + ": ") + known->why_not);
       if (found) result.measured = found->source.date.substr(0, 10) + ", " + found->source.device;
+      if (found && asks_for(m, "loss")) {
+        if (!result.losses)
+          result.losses = ShownPlot{"loss", "step", result.by, Dimension(), Style::plain, {}, true};
+        result.losses->curves.push_back(loss_over_steps(variant.label, *found));
+      }
       const auto prediction = prediction_here(one, found);
       for (const Expression& quantity : m.quantities) {
         ShownMeasurement::Row row{variant.label, quantity.in_words(), {}, {}, 0};
-        const bool is_predicted = prediction && !quantity.names("perplexity");
+        const bool is_predicted = prediction && !quantity.is_only_measured();
         const auto of = [&](const sim::Report& report) {
           return quantity.value({one, situation.predictions, &report});
         };

@@ -46,6 +46,7 @@ struct ShownPlot {
   Dimension dimension;
   Style style = Style::plain;
   std::vector<Curve> curves;
+  bool measured = false;  // over steps of runs here, from 1 on; others are predictions at values that double
 };
 struct ShownTable {
   std::vector<std::string> columns;  // the first is what rows differ in
@@ -62,6 +63,7 @@ struct ShownMeasurement {
   std::vector<Row> rows;             // by variant
   std::string measured;              // when and on what: "2026-11-24, AMD EPYC, 2 threads"; empty: not yet
   std::vector<std::string> why_not;  // of variants that did not run: sentences
+  std::optional<ShownPlot> losses;   // a curve for each variant, where the loss was asked for and measured
 };
 struct ShownGoal {
   Tier tier = Tier::bronze;

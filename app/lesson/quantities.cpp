@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "sim/economics/run_cost.h"
 #include "sim/report/metrics.h"
@@ -91,10 +92,17 @@ double device_flops(const Situation& s) {
   return static_cast<double>(sim::executed_flops(s.report()).value) / devices(s);
 }
 
+double of_a_run(const char* name, const std::optional<double>& value) {
+  if (!value)
+    throw std::invalid_argument(std::string(name) + " is measured, never predicted: it stands in :measure");
+  return *value;
+}
 double perplexity(const Situation& s) {
-  const auto read = s.measured ? sim::perplexity(*s.measured) : std::nullopt;
-  if (!read) throw std::invalid_argument("perplexity is measured, never predicted: it stands in :measure");
-  return *read;
+  return of_a_run("perplexity", s.measured ? sim::perplexity(*s.measured) : std::nullopt);
+}
+double loss(const Situation& s) {
+  const bool trained = s.measured && !s.measured->steps.empty();
+  return of_a_run("loss", trained ? std::optional(s.measured->steps.back().loss) : std::nullopt);
 }
 
 double usd_per_hour(const Situation& s) {
@@ -180,7 +188,8 @@ const Quantity kQuantities[] = {
     {"mbu", "MBU", "bytes that decoding must read, over the bandwidth", kNumber, Style::percent, [](const Situation& s) { return sim::mbu(s.report()); }},
     {"ttft", "time to first token", "", kSeconds, Style::plain, [](const Situation& s) { return sim::ttft(s.report()).value_or(sim::Seconds{}).value; }},
     {"tpot", "time a later token", "", kSeconds, Style::plain, [](const Situation& s) { return sim::tpot(s.report()).value_or(sim::Seconds{}).value; }},
-    {"perplexity", "perplexity", "of the text presets/texts/factory.txt, as a run read it: in :measure alone", kNumber, Style::plain, perplexity},
+    {"perplexity", "perplexity", "of the text presets/texts/factory.txt, as a run read it: in :measure alone", kNumber, Style::plain, perplexity, true},
+    {"loss", "loss", "of the last step of a short training, nats a token: in :measure alone", kNumber, Style::plain, loss, true},
     {"compute_share", "bound by compute", "share of the time", kNumber, Style::percent, share<sim::StepPart::compute>},
     {"memory_share", "bound by memory", "share of the time", kNumber, Style::percent, share<sim::StepPart::memory>},
     {"launch_share", "bound by launches", "share of the time", kNumber, Style::percent, share<sim::StepPart::launch>},

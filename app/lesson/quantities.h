@@ -15,6 +15,7 @@ struct Quantity {
   Dimension dimension;
   Style style = Style::plain;
   double (*of)(const Situation&) = nullptr;  // in the dimension's base units
+  bool only_measured = false;                // no prediction has it: it stands in :measure alone
 };
 
 std::span<const Quantity> quantities();

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/activation.h"
 #include "kernels/causal_conv.h"
@@ -18,6 +19,7 @@
 #include "kernels/quantised.h"
 #include "kernels/route.h"
 #include "kernels/selective_scan.h"
+#include "runtime/fp8_scales.h"
 #include "runtime/operation_view.h"
 
 namespace runtime {
@@ -31,7 +33,18 @@ inline kernels::QuantisedFormat quantised_format(sim::DType type, std::int64_t g
 
 class Arguments : public OperationView {
  public:
-  using OperationView::OperationView;
+  // `fp8_scales`: the device's, for what writes tensors in fp8. `operand_scales`: parallel to the operands,
+  // where some were widened from fp8 without their scales.
+  explicit Arguments(const BoundOperation& operation, Fp8Scales* fp8_scales = nullptr,
+                     std::span<const float> operand_scales = {})
+      : OperationView(operation), fp8(fp8_scales), scales_(operand_scales) {}
+
+  Fp8Scales* const fp8;
+  // What the operand's elements are multiplied by.
+  float scale(sim::Role role) const {
+    const int i = sim::index_of(bound().operation->kind, role);
+    return scales_.empty() ? 1 : scales_[static_cast<std::size_t>(i)];
+  }
 
   // Its elements.
   std::int64_t count(std::size_t operand) const {
@@ -134,6 +147,9 @@ class Arguments : public OperationView {
             find(sim::Role::k_cache)->dtype == sim::DType::bf16,
             find(sim::Role::k_cache)->dtype == sim::DType::int8};
   }
+
+ private:
+  std::span<const float> scales_;
 };
 
 }  // namespace runtime

@@ -32,7 +32,8 @@ class CpuDevice final : public Device {
   std::string name() const override { return name_; }
 
   std::span<const sim::DType> dtypes() const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16, sim::DType::fp16};
+    static constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16, sim::DType::fp16,
+                                            sim::DType::fp8};
     return kTypes;
   }
 
@@ -111,9 +112,9 @@ class CpuDevice final : public Device {
     for (const BoundOperand& operand : operation.operands) types_.push_back(operand.dtype);
     const ChosenKernel chosen = choose_cpu_kernel(*operation.operation, types_);
     if (chosen.widens)
-      widened_.run(*chosen.row, operation, settings);
+      widened_.run(*chosen.row, operation, fp8_scales_, settings);
     else
-      chosen.row->kernel(Arguments(operation), settings);
+      chosen.row->kernel(Arguments(operation, &fp8_scales_), settings);
   }
 
   void record(std::size_t index) override {
@@ -140,6 +141,7 @@ class CpuDevice final : public Device {
   }
 
   std::string name_;
+  Fp8Scales fp8_scales_{*this};
   WidenedOperands widened_;
   std::vector<sim::DType> types_;  // of the operands of the operation that runs
   std::vector<Clock::time_point> stamps_;

@@ -7,6 +7,7 @@
 #include "kernels/activation.h"
 #include "kernels/bf16_rows.h"
 #include "kernels/dropout.h"
+#include "kernels/fp8.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -36,6 +37,12 @@ void copy_pairs(const A& a, const S&) {
   for (std::size_t i = 0; i + 1 < a.operands(); i += 2)
     std::memcpy(a.as<std::byte>(i), a.as<std::byte>(i + 1),
                 static_cast<std::size_t>(std::min(a.bytes(i), a.bytes(i + 1))));
+}
+
+template <class T>
+void quantise(const A& a, const T* inp) {
+  const Fp8Scales::Tensor& to = a.fp8->write(a.as<std::byte>(R::out), fp8_format(a.scalar()));
+  *to.scale = cpu::quantise_fp8(a.as<std::uint8_t>(R::out), to.type, inp, a.find(R::out)->bytes);
 }
 
 constexpr CpuKernelRow kRows[] = {
@@ -220,6 +227,14 @@ constexpr CpuKernelRow kRows[] = {
          std::copy_n(a.b16(R::inp) + (b * T + T - 1) * C, C, a.b16(R::out) + b * C);
      },
      sim::DType::bf16},
+    {K::quantise,
+     [](const A& a, const S&) { quantise(a, a.f32(R::inp)); },
+     sim::DType::fp32,
+     {{{R::out, types(sim::DType::fp8)}}}},
+    {K::quantise,
+     [](const A& a, const S&) { quantise(a, a.b16(R::inp)); },
+     sim::DType::bf16,
+     {{{R::out, types(sim::DType::fp8)}}}},
 };
 
 }  // namespace

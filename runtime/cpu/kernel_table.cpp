@@ -56,13 +56,29 @@ bool needs_fp32(const sim::Operation& operation) {
          operation.place == sim::Place::absorbs_keys || operation.place == sim::Place::absorbs_values;
 }
 
+// Whether a product's factors are fp8 tensors. Weights that generation stores in fp8 are others: they have a
+// scale a row.
+bool multiplies_fp8(const sim::Operation& operation, std::span<const sim::DType> operand_types) {
+  if (!sim::is_product(operation.kind) || sim::has(operation, R::weight_scales)) return false;
+  const auto is_fp8 = [&](R factor) {
+    return operand_types[static_cast<std::size_t>(sim::index_of(operation.kind, factor))] == sim::DType::fp8;
+  };
+  const auto [left, right] = sim::factors(operation.kind);
+  return is_fp8(left) && is_fp8(right);
+}
+
 bool takes_widened(const CpuKernelRow& row, const sim::Operation& operation,
                    std::span<const sim::DType> operand_types) {
-  if (row.element != sim::DType::fp32 || sim::bits(operation.dtype) < 16) return false;
-  for (std::size_t i = 0; i < operation.operands.size(); ++i)
-    if (operation.operands[i].buffer != sim::kNoBuffer && !row.takes(i, operand_types[i]) &&
-        (sim::bits(operand_types[i]) != 16 || !row.takes(i, sim::DType::fp32)))
-      return false;
+  const bool of_fp8 = operation.dtype == sim::DType::fp8;
+  if (of_fp8 ? !multiplies_fp8(operation, operand_types) : sim::bits(operation.dtype) < 16) return false;
+  if (row.element != sim::DType::fp32 && !(of_fp8 && row.scales)) return false;
+  for (std::size_t i = 0; i < operation.operands.size(); ++i) {
+    if (operation.operands[i].buffer == sim::kNoBuffer || row.takes(i, operand_types[i])) continue;
+    const bool widens = operand_types[i] == sim::DType::fp8
+                            ? of_fp8
+                            : sim::bits(operand_types[i]) == 16 && row.element == sim::DType::fp32;
+    if (!widens || !row.takes(i, row.element)) return false;
+  }
   return true;
 }
 
@@ -73,8 +89,9 @@ ChosenKernel choose_cpu_kernel(const sim::Operation& operation, std::span<const 
   for (const CpuKernelRow* row : rows)
     if (row->takes(operation, operand_types) && (row->element == sim::DType::fp32 || !needs_fp32(operation)))
       return {row, false};
-  for (const CpuKernelRow* row : rows)
-    if (takes_widened(*row, operation, operand_types)) return {row, true};
+  for (const sim::DType wide : {sim::DType::bf16, sim::DType::fp32})
+    for (const CpuKernelRow* row : rows)
+      if (row->element == wide && takes_widened(*row, operation, operand_types)) return {row, true};
   return {};
 }
 

@@ -45,6 +45,7 @@ struct CpuKernelRow {
   sim::DType element = sim::DType::fp32;
   std::array<TypedRole, 3> others{};
   bool columns = false;  // rows of its operands may be columns of wider ones (BoundOperand::row_width)
+  bool scales = false;   // multiplies by its factors' scales (Arguments::scale)
 
   // `types` parallel to the operation's operands; absent ones may have any.
   bool takes(const sim::Operation& operation, std::span<const sim::DType> operand_types) const;
@@ -61,8 +62,9 @@ std::span<const CpuKernelRow> elementwise_kernels();
 std::span<const CpuKernelRow> loss_kernels();
 std::span<const CpuKernelRow> optimizer_kernels();
 
-// A kernel for the operation, and whether 16-bit operands are widened to fp32 for it
-// (widened_operands.h). `row` is null where the CPU has no kernel.
+// A kernel for the operation, and whether operands are widened to its type for it (widened_operands.h): those
+// of 16 bits to fp32; those of products in fp8 to bf16, or, where no kernel in bf16 takes the others, to
+// fp32. `row` is null where the CPU has no kernel.
 struct ChosenKernel {
   const CpuKernelRow* row = nullptr;
   bool widens = false;

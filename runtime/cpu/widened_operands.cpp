@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/bf16_values.h"
+#include "kernels/fp8.h"
 #include "kernels/parallel.h"
 
 namespace runtime {
@@ -15,6 +16,18 @@ using R = sim::Role;
 
 std::int64_t elements_of(const BoundOperand& operand) {
   return operand.bytes * 8 / sim::bits(operand.dtype);
+}
+
+// Returns what is left to multiply the elements by: bf16 holds a tensor in fp8 without its scale.
+float widen_fp8(std::byte* to, sim::DType wide, const BoundOperand& from, const Fp8Scales::Tensor& tensor) {
+  const auto* const codes = reinterpret_cast<const std::uint8_t*>(from.data);
+  const float scale = tensor.scale ? *tensor.scale : 1;  // operations timed alone read what nothing wrote
+  if (wide == sim::DType::bf16) {
+    cpu::widen_fp8(reinterpret_cast<bf16*>(to), codes, tensor.type, elements_of(from));
+    return scale;
+  }
+  cpu::widen_fp8(reinterpret_cast<float*>(to), codes, tensor.type, scale, elements_of(from));
+  return 1;
 }
 
 void widen(float* to, const BoundOperand& from) {
@@ -56,12 +69,11 @@ WidenedOperands::Copy& WidenedOperands::copy_of(const BoundOperand& operand) {
   return copies_.emplace_back(Copy{&operand});
 }
 
-void WidenedOperands::run(const CpuKernelRow& row, const BoundOperation& operation,
+void WidenedOperands::run(const CpuKernelRow& row, const BoundOperation& operation, Fp8Scales& fp8,
                           const RunSettings& settings) {
   const std::span<const BoundOperand> given = operation.operands;
-  const auto is_widened = [&](std::size_t i) {
-    return given[i].data && sim::bits(given[i].dtype) == 16 && !row.takes(i, given[i].dtype);
-  };
+  const auto is_widened = [&](std::size_t i) { return given[i].data && !row.takes(i, given[i].dtype); };
+  const std::int64_t wide_bytes = sim::bits(row.element) / 8;
   copies_.clear();
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (!is_widened(i)) continue;
@@ -71,7 +83,7 @@ void WidenedOperands::run(const CpuKernelRow& row, const BoundOperation& operati
     copy.is_written = copy.is_written || access != sim::Access::read;
     // The optimizer moves the master copy, of which the parameter is the rounding.
     if (const BoundOperand* const master = master_of(operation, i)) {
-      copy.wide = reinterpret_cast<float*>(master->data);
+      copy.wide = master->data;
       copy.is_read = false;
     }
   }
@@ -79,21 +91,29 @@ void WidenedOperands::run(const CpuKernelRow& row, const BoundOperation& operati
   for (std::size_t c = 0; c < copies_.size(); ++c) {
     Copy& copy = copies_[c];
     if (copy.wide) continue;
-    const auto size = static_cast<std::size_t>(elements_of(*copy.of));
-    if (memory_[c].size() < size) memory_[c].resize(size);
-    copy.wide = memory_[c].data();
-    if (copy.is_read) widen(copy.wide, *copy.of);
+    const auto bytes = static_cast<std::size_t>(elements_of(*copy.of) * wide_bytes);
+    const std::size_t floats = (bytes + sizeof(float) - 1) / sizeof(float);
+    if (memory_[c].size() < floats) memory_[c].resize(floats);
+    copy.wide = reinterpret_cast<std::byte*>(memory_[c].data());
+    if (!copy.is_read) continue;
+    if (copy.of->dtype == sim::DType::fp8)
+      copy.scale = widen_fp8(copy.wide, row.element, *copy.of, fp8.at(copy.of->data));
+    else
+      widen(reinterpret_cast<float*>(copy.wide), *copy.of);
   }
   operands_.assign(given.begin(), given.end());
-  for (std::size_t i = 0; i < given.size(); ++i)
-    if (is_widened(i))
-      operands_[i] = {reinterpret_cast<std::byte*>(copy_of(given[i]).wide),
-                      elements_of(given[i]) * static_cast<std::int64_t>(sizeof(float)), sim::DType::fp32};
+  scales_.assign(given.size(), 1);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!is_widened(i)) continue;
+    const Copy& copy = copy_of(given[i]);
+    operands_[i] = {copy.wide, elements_of(given[i]) * wide_bytes, row.element};
+    scales_[i] = copy.scale;
+  }
   BoundOperation wide = operation;
   wide.operands = operands_;
-  row.kernel(Arguments(wide), settings);
+  row.kernel(Arguments(wide, &fp8, scales_), settings);
   for (const Copy& copy : copies_)
-    if (copy.is_written) round_to(*copy.of, copy.wide);
+    if (copy.is_written) round_to(*copy.of, reinterpret_cast<const float*>(copy.wide));
 }
 
 }  // namespace runtime

@@ -13,10 +13,12 @@
 #include "kernels/cuda/sampling.h"
 #include "kernels/elementwise.h"
 #include "kernels/route.h"
-#include "runtime/cuda/fp8_scales.h"
+#include "runtime/fp8_scales.h"
 #include "runtime/operation_view.h"
 
 namespace runtime {
+
+namespace cuda = kernels::cuda;
 
 // Numbers of a run that change from step to step, in device memory.
 struct StepNumbers {

@@ -46,7 +46,7 @@ class CudaDevice final : public Device {
         products_(settings.deterministic),
         attention_(cuda::Gpu::compute_capability(settings.ordinal), settings.deterministic),
         library_bytes_(in_use().value - context_bytes_),
-        fp8_scales_(gpu_),
+        fp8_scales_(*this),
         compute_capability_(cuda::Gpu::compute_capability(settings.ordinal)),
         name_(cuda::Gpu::name_of(settings.ordinal)),
         pci_bus_id_(cuda::Gpu::pci_bus_id(settings.ordinal)) {

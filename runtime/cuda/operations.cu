@@ -21,9 +21,7 @@ namespace {
 using sim::OpKind;
 
 void quantise(const Call& c) {
-  const bool is_e4m3 = c.scalar() == cuda::largest_of(cuda::Type::e4m3);
-  const Fp8Scales::Tensor& to =
-      c.fp8.write(c.as<std::byte>(0), is_e4m3 ? cuda::Type::e4m3 : cuda::Type::e5m2);
+  const Fp8Scales::Tensor& to = c.fp8.write(c.as<std::byte>(0), fp8_format(c.scalar()));
   cuda::quantise(c.context, {c.as<std::byte>(0), to.type}, to.scale, c.tensor(1), c.count(1));
 }
 

@@ -138,6 +138,13 @@ TEST_CASE("what no kernel here computes is predicted, and refused by name where 
                 {"latent attention within windows", "predicted"});
 }
 
+TEST_CASE("fp8 trains on one CPU, and what does not is refused by a sentence that says what it takes") {
+  check_refusal(run({"train", "--model", "tiny-llama", "--dtype", "fp8", "--dp", "2"}), 5,
+                {"training in fp8", "on several devices", "has 2"});
+  check_refusal(run({"generate", "--model", "tiny-llama", "--dtype", "fp8", "--prompt", "a"}), 5,
+                {"trains in fp8", "workload.dtype must be fp32, bf16 or fp16"});
+}
+
 TEST_CASE("a full disk under --record is a device error") {
   if (!std::ofstream("/dev/full")) SKIP_WITHOUT("/dev/full");
   const Result result =

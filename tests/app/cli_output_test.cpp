@@ -210,8 +210,10 @@ TEST_CASE("two reports join by operation, whatever they are wrapped in") {
 
 TEST_CASE("a run's planned memory is what was predicted, to the byte, and its operations join both ways") {
   const Folder folder;
-  const std::vector<std::string> scenario = {"--model", "tiny-llama",    "--seq-len",
-                                             "32",      "--micro-batch", "2"};
+  const std::string dtype = GENERATE("fp32", "fp8");
+  CAPTURE(dtype);
+  const std::vector<std::string> scenario = {"--model",       "tiny-llama", "--seq-len", "32",
+                                             "--micro-batch", "2",          "--dtype",   dtype};
   std::vector<std::string> predict = {"predict", "--hardware", "this-machine", "--format", "json"};
   std::vector<std::string> train = {"train", "--steps", "2", "--format", "json"};
   predict.insert(predict.end(), scenario.begin(), scenario.end());

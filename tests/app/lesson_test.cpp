@@ -146,6 +146,55 @@ TEST_CASE("what differs between runs is the heading of what was measured of them
   CHECK(measured.rows.at(1).what() == "flash \u00B7 step");
 }
 
+TEST_CASE("what is measured runs in fp32, unless it is the type that the runs differ in") {
+  const auto type_in = [](const std::string& variants) {
+    const Lesson lesson =
+        lesson_with(":set model=tiny-gpt, workload.dtype=bf16\n:measure step_time for " + variants);
+    const Measurement& measurement = *measurement_of(lesson.steps[0]);
+    Predictions predictions;
+    const sim::Scenario& one =
+        predictions.changed(scenario_at(lesson, 0), measurement.variants.back().changes, "the measurement");
+    return as_measured_here(one, measurement).workload.dtype;
+  };
+  CHECK(type_in("implementation.attention: standard, flash") == sim::DType::fp32);
+  CHECK(type_in("workload.dtype: fp32, bf16, fp8") == sim::DType::fp8);
+}
+
+TEST_CASE("losses of runs are curves over their steps, beside the last one of each, which nothing predicts") {
+  const Lesson lesson = lesson_with(":set model=tiny-gpt\n:measure loss for workload.dtype: fp32, bf16, fp8");
+  const Measurement& measurement = *measurement_of(lesson.steps[0]);
+  const sim::Scenario scenario = scenario_at(lesson, 0);
+  Predictions predictions;
+  MeasuredRuns runs;
+  for (std::size_t v = 0; v < 2; ++v) {  // the third has not run yet
+    auto ran = std::make_shared<sim::Report>();
+    ran->source.scenario = as_measured_here(
+        predictions.changed(scenario, measurement.variants[v].changes, "the measurement"), measurement);
+    ran->source.date = "2026-01-02T03:04:05Z";
+    for (const std::int64_t step : {1, 2, 3}) {
+      sim::StepResult result;
+      result.step = step;
+      result.loss = 5.5 / static_cast<double>(step) + static_cast<double>(v);
+      ran->steps.push_back(result);
+    }
+    runs.push_back({ran, {}});
+  }
+  const ShownStep shown = show(lesson, 0, scenario, predictions, &runs);
+  REQUIRE(shown.failures.empty());
+  const auto& measured = std::get<ShownMeasurement>(shown.blocks[0]);
+  REQUIRE(measured.rows.size() == 3);
+  CHECK(measured.rows[1].predicted.empty());
+  CHECK(measured.rows[1].measured == "2.83");
+  CHECK(measured.rows[2].measured.empty());
+  REQUIRE(measured.losses);
+  CHECK(measured.losses->by == "dtype");
+  REQUIRE(measured.losses->curves.size() == 2);
+  CHECK(measured.losses->curves[1].label == "bf16");
+  CHECK(measured.losses->curves[1].points ==
+        std::vector<std::pair<double, double>>{{1, 6.5}, {2, 3.75}, {3, 5.5 / 3 + 1}});
+  CHECK_FALSE(std::get<ShownMeasurement>(show(lesson, 0, scenario, predictions).blocks[0]).losses);
+}
+
 TEST_CASE("lessons stand by the number of their chapter, then by their place, those without one behind") {
   const auto one = [](const std::string& chapter, const std::string& place) {
     return parse_lesson("---\ntitle: at " + place + "\nchapter: " + chapter +
@@ -233,6 +282,7 @@ TEST_CASE(
   CHECK_THAT(problem_of(":ask Which?\n:answer 10\n:choice 9\n:choice 11"), contains("about as near"));
   CHECK_THAT(problem_of("It is {perplexity}."),
              contains("here.md:10: perplexity is measured, never predicted"));
+  CHECK_THAT(problem_of("It is {loss}."), contains("here.md:10: loss is measured, never predicted"));
   CHECK_THAT(problem_of(":measure step_time"), contains("what a lesson measures needs 8.00 GiB at most"));
   CHECK(
       problem_of(":set model=gpt-10m, workload.seq_len=256\n:measure step_time for implementation.attention: "

@@ -271,7 +271,8 @@ TEST_CASE("A calibration times every kind that runs here, alone or in a run") {
   for (const runtime::SingleOperation& single : runtime::calibrated_operations())
     timed.insert(single.operation().kind);
   sim::Hardware hardware = calibration().hardware;
-  hardware.peak[sim::DType::bf16] = hardware.peak[sim::DType::fp16] = hardware.peak_for(sim::DType::fp32);
+  for (const sim::DType type : {sim::DType::bf16, sim::DType::fp16, sim::DType::fp8})
+    hardware.peak[type] = hardware.peak_for(sim::DType::fp32);
   for (const sim::Scenario& scenario : runtime::calibrating_runs(hardware))
     for (const sim::Block& block : sim::make_plan(scenario).blocks)
       for (const sim::Operation& op : block.operations) timed.insert(op.kind);

@@ -277,10 +277,10 @@ TEST_CASE("A run that cannot fit is refused before it starts, with both numbers"
 TEST_CASE("A type that the CPU does not compute in is no suitable device") {
   const TemporaryFolder folder;
   sim::Scenario scenario = tests::training(tests::small_gpt());
-  scenario.workload.dtype = sim::DType::fp8;
-  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
+  scenario.workload.dtype = sim::DType::tf32;
+  scenario.hardware.peak[sim::DType::tf32] = sim::tflops(0.1);
   REQUIRE_THROWS_WITH(train(scenario, settings_for(folder, 1)),
-                      Catch::Matchers::EndsWith("computes in fp32, bf16, fp16; workload.dtype is fp8"));
+                      Catch::Matchers::EndsWith("computes in fp32, bf16, fp16, fp8; workload.dtype is tf32"));
 }
 
 TEST_CASE("Experts with places for every row train as those that drop none, with fewer otherwise") {

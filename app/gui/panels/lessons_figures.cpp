@@ -29,8 +29,8 @@ Measure measure_of(const Dimension& dimension, lesson::Style style) {
   return style == lesson::Style::count ? Measure::count : Measure::plain;
 }
 
-ImU32 curve_color(const Palette& palette, std::size_t curve, std::size_t curves) {
-  if (curves == 1) return palette.predicted;
+ImU32 curve_color(const Palette& palette, const lesson::ShownPlot& plot, std::size_t curve) {
+  if (plot.curves.size() == 1) return plot.measured ? palette.measured : palette.predicted;
   return palette.memory[static_cast<std::size_t>(kCurveColors[curve % kCurveColors.size()])];
 }
 
@@ -39,7 +39,7 @@ Figure figure_of(const lesson::ShownPlot& plot, const Palette& palette) {
   drawn.x = {plot.over, Measure::count, true};
   double least = 0, most = 0;
   for (std::size_t i = 0; i < plot.curves.size(); ++i) {
-    FigureCurve curve{plot.curves[i].label, curve_color(palette, i, plot.curves.size()), Mark::dashed, {}};
+    FigureCurve curve{plot.curves[i].label, curve_color(palette, plot, i), Mark::dashed, {}};
     for (const auto& [x, y] : plot.curves[i].points) {
       curve.points.push_back({x, y});
       least = most == 0 ? y : std::min(least, y);

@@ -92,20 +92,23 @@ class StepBlocks {
         p.quantity + (says_unit ? "" : std::string(", ") + unit.name) + (p.by.empty() ? "" : ", by " + p.by);
     std::vector<LegendEntry> curves;
     for (std::size_t i = 0; i < p.curves.size(); ++i)
-      curves.push_back({curve_color(c_, i, p.curves.size()), p.curves[i].label});
+      curves.push_back({curve_color(c_, p, i), p.curves[i].label});
     plot_heading(label, curves);
     Chart chart(look_, "##plot",
                 {ImGui::GetContentRegionAvail().x,
                  std::min(look_.px(230), kPlotOfScreen * ImGui::GetMainViewport()->Size.y)},
-                logarithmic_axis(p.over, left, right),
-                wide ? logarithmic_axis("", least, most, unit) : linear_axis("", most, unit));
+                p.measured ? near_axis(p.over, left, right) : logarithmic_axis(p.over, left, right),
+                p.measured ? near_axis("", least, most, unit)
+                : wide     ? logarithmic_axis("", least, most, unit)
+                           : linear_axis("", most, unit));
     if (!chart) return;
     for (std::size_t i = 0; i < p.curves.size(); ++i) {
-      const ImU32 color = curve_color(c_, i, p.curves.size());
+      const ImU32 color = curve_color(c_, p, i);
       std::vector<ChartPoint> line;
       for (const auto& [x, y] : p.curves[i].points) line.push_back({x, y});
       if (line.empty()) continue;
-      chart.line(line, color, Stroke::dashed, 1.8f);
+      chart.line(line, color, p.measured ? Stroke::solid : Stroke::dashed, 1.8f);
+      if (p.measured) continue;
       for (const ChartPoint& point : line) chart.dot(point, color);
     }
   }
@@ -173,6 +176,7 @@ class StepBlocks {
       }
       ImGui::EndTable();
     }
+    if (m.losses) (*this)(*m.losses);
   }
 
   void operator()(const lesson::ShownFilm& f) {

@@ -19,6 +19,11 @@ ChartAxis linear_axis(std::string label, double greatest, ScaleUnit unit) {
   return {std::move(label), 0, greatest > 0 ? greatest * kMargin : 1, false, unit};
 }
 
+ChartAxis near_axis(std::string label, double least, double greatest, ScaleUnit unit) {
+  const double margin = greatest > least ? (greatest - least) * (kMargin - 1) : 1;
+  return {std::move(label), least - margin, greatest + margin, false, unit};
+}
+
 ChartAxis logarithmic_axis(std::string label, double least, double greatest, ScaleUnit unit) {
   if (!(least > 0) || !(greatest >= least)) return {std::move(label), 1, 10, true, unit};
   const double margin = std::max(1.1, std::pow(greatest / least, 0.06));

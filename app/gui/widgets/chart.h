@@ -24,7 +24,8 @@ struct ChartAxis {
 };
 // From 0 to a little above `greatest`.
 ChartAxis linear_axis(std::string label, double greatest, ScaleUnit unit = {1, ""});
-// A little around what is shown.
+// Linear or logarithmic, a little around what is shown.
+ChartAxis near_axis(std::string label, double least, double greatest, ScaleUnit unit = {1, ""});
 ChartAxis logarithmic_axis(std::string label, double least, double greatest, ScaleUnit unit = {1, ""});
 
 struct ChartPoint {
