@@ -170,7 +170,7 @@ void rmsnorm_backward(bf16* dinp, bf16* dweight, const bf16* dout, const bf16* i
       [=](const float* partial) {
         for (std::int64_t c = 0; c < C; ++c) total[c] += partial[c];
       });
-  join(dweight, total, C);
+  if (dweight) join(dweight, total, C);
 }
 
 void activation_forward(ActivationForward kernel, bf16* out, const bf16* inp, std::int64_t R,

@@ -1,9 +1,11 @@
-// LayerNorm without a gain, or without a bias, is that with a gain of 1 and a bias of 0.
+// LayerNorm without a gain, or without a bias, is that with a gain of 1 and a bias of 0; norms whose
+// parameters do not learn.
 #include <vector>
 
 #include "kernels/bf16_rows.h"
 #include "kernels/bf16_values.h"
 #include "kernels/layernorm.h"
+#include "kernels/rmsnorm.h"
 #include "tests/kernels/reference.h"
 #include "tests/support/catch.h"
 
@@ -52,6 +54,23 @@ TEST_CASE("a LayerNorm without parameters is one whose gain is 1 and whose bias 
   const auto n_inp = narrow(inp), n_dout = narrow(dout), n_ones = narrow(ones), n_zeros = narrow(zeros);
   CHECK(bits_of(run<kernels::cuda::bf16>(nullptr, nullptr, false, n_inp, n_dout)) ==
         bits_of(run(n_ones.data(), n_zeros.data(), true, n_inp, n_dout)));
+}
+
+// As beside adapters, where the gain is frozen.
+TEST_CASE("an RMSNorm whose gain does not learn has the input's gradient of one that does, bit for bit") {
+  const std::vector<float> inp = numbers(R * C, 2), dout = numbers(R * C, 0.5f), weight = numbers(C, 1);
+  const auto check = [&](const auto& x, const auto& of_out, const auto& gain, const auto& bits) {
+    std::vector<float> rstd(R);
+    auto out = x, learns = x, frozen = x, dweight = gain;
+    kernels::cpu::rmsnorm_forward(out.data(), rstd.data(), x.data(), gain.data(), kEps, R, C);
+    kernels::cpu::rmsnorm_backward(learns.data(), dweight.data(), of_out.data(), x.data(), gain.data(),
+                                   rstd.data(), R, C);
+    kernels::cpu::rmsnorm_backward(frozen.data(), nullptr, of_out.data(), x.data(), gain.data(), rstd.data(),
+                                   R, C);
+    for (std::size_t i = 0; i < x.size(); ++i) CHECK(bits(frozen[i]) == bits(learns[i]));
+  };
+  check(inp, dout, weight, [](float value) { return value; });
+  check(narrow(inp), narrow(dout), narrow(weight), [](kernels::cuda::bf16 value) { return value.bits; });
 }
 
 }  // namespace
