@@ -7,6 +7,7 @@
 #include "kernels/activation.h"
 #include "kernels/bf16_rows.h"
 #include "kernels/dropout.h"
+#include "kernels/frozen_weights.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -37,6 +38,13 @@ void copy_pairs(const A& a, const S&) {
     std::memcpy(a.as<std::byte>(i), a.as<std::byte>(i + 1),
                 static_cast<std::size_t>(std::min(a.bytes(i), a.bytes(i + 1))));
 }
+
+template <class Out>
+void expand(const A& a, const S&) {
+  cpu::expand_frozen(a.as<Out>(R::out), a.frozen());
+}
+constexpr ElementTypes kFrozenCodes = types(sim::DType::int8, sim::DType::int4),
+                       kFrozenScales = types(sim::DType::fp32, sim::DType::int8);
 
 constexpr CpuKernelRow kRows[] = {
     {K::copy_to_host, copy_pairs},
@@ -148,6 +156,14 @@ constexpr CpuKernelRow kRows[] = {
      },
      sim::DType::fp32,
      {{{R::mask, types(sim::DType::int8)}}}},
+    {K::dequantise,
+     expand<float>,
+     sim::DType::fp32,
+     {{{R::weight, kFrozenCodes}, {R::scale1, kFrozenScales}}}},
+    {K::dequantise,
+     expand<kernels::cuda::bf16>,
+     sim::DType::bf16,
+     {{{R::weight, kFrozenCodes}, {R::scale1, kFrozenScales}}}},
     {K::gather_last,
      [](const A& a, const S&) {
        cpu::gather_last(a.f32(R::out), a.f32(R::inp), a.batch(), a.query_length(), a.cols());
