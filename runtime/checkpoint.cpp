@@ -61,7 +61,7 @@ std::string checkpoint_index_text(const CheckpointIndex& index,
   return text.dump(1) + "\n";
 }
 
-std::string optimizer_state_name(const Run& run, InstanceName whole) {
+std::string state_name(const Run& run, InstanceName whole) {
   return run.whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].name + "/" +
          std::to_string(whole.layer);
 }
@@ -105,18 +105,24 @@ CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
   if (shape != run.plan().scenario.model)
     throw InputError(directory.string() + ": the checkpoint's config.json has another shape than model " +
                      shape.name);
-  run.fill_parameters(model, state.seed);
   std::vector<Safetensors> files;
   for (const std::string& file : optimizer_files) files.push_back(Safetensors::open(directory / file));
   std::vector<float> values;
-  for (const InstanceName& whole : run.whole_instances_of(sim::BufferClass::optimizer)) {
-    const std::string name = optimizer_state_name(run, whole);
-    const auto has_it = [&](const Safetensors& file) { return file.find(name) != nullptr; };
-    const auto file = std::find_if(files.begin(), files.end(), has_it);
-    values.resize(run.whole_elements_of(whole));
-    (file == files.end() ? files.back() : *file).read_as_f32(name, values);  // or says what is missing
-    run.write_part(whole, values);
-  }
+  const auto load = [&](const std::vector<InstanceName>& states) {
+    for (const InstanceName& whole : states) {
+      const std::string name = state_name(run, whole);
+      const auto has_it = [&](const Safetensors& file) { return file.find(name) != nullptr; };
+      const auto file = std::find_if(files.begin(), files.end(), has_it);
+      values.resize(run.whole_elements_of(whole));
+      (file == files.end() ? files.back() : *file).read_as_f32(name, values);  // or says what is missing
+      run.write_part(whole, values);
+    }
+  };
+  // Scales come first: with those that they had, weights get the codes that they had. Optimizer states come
+  // last, because fill_parameters() sets master copies.
+  load(run.whole_frozen_scales());
+  run.fill_parameters(model, state.seed, FrozenScales::as_they_are);
+  load(run.whole_instances_of(sim::BufferClass::optimizer));
   return state;
 }
 

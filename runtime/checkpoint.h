@@ -2,7 +2,9 @@
 //
 //   config.json, tokenizer.json        the model's shape; the tokenizer, where it came from a folder that has
 //   model-STEP.safetensors             parameters, fp32, under Hugging Face's names
-//   optimizer-STEP.safetensors         moments, fp32, under the plan's names and "/layer"
+//   optimizer-STEP.safetensors         moments, and scales of frozen weights in fewer bits, fp32, under the
+//   plan's
+//                                      names and "/layer"
 //   model.safetensors.index.json       names the above and holds step, seed and data position
 //
 // The index is written last, by an atomic rename: until then the folder is the previous checkpoint, and
@@ -45,8 +47,8 @@ inline constexpr const char* kCheckpointIndex = "model.safetensors.index.json";
 std::string checkpoint_index_text(const CheckpointIndex& index,
                                   const std::map<std::string, std::string>& weights, sim::Bytes size);
 
-// What a moment is called in its file.
-std::string optimizer_state_name(const Run& run, InstanceName whole);
+// What a moment or a scale is called in its file.
+std::string state_name(const Run& run, InstanceName whole);
 
 // Fills parameters and optimizer states, of each rank its own parts. Throws InputError naming file and
 // tensor.

@@ -1,11 +1,13 @@
 #include "runtime/checkpoint_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -59,7 +61,7 @@ class TensorList {
     if (of == sim::BufferClass::parameter)
       add_parameter(name, kept);
     else
-      tensors_.push_back({optimizer_state_name(run_, name), {static_cast<std::int64_t>(kept.size())}, kept});
+      tensors_.push_back({state_name(run_, name), {static_cast<std::int64_t>(kept.size())}, kept});
   }
 
   const std::vector<SafetensorsF32>& tensors() const { return tensors_; }
@@ -91,10 +93,11 @@ sim::Bytes size_of(const Run& run, InstanceName name) {
 }
 
 // Instances that one file holds, one list a file, in the plan's order.
-std::vector<std::vector<InstanceName>> in_shards(const Run& run, sim::BufferClass of, sim::Bytes most) {
+std::vector<std::vector<InstanceName>> in_shards(const Run& run, const std::vector<InstanceName>& names,
+                                                 sim::Bytes most) {
   std::vector<std::vector<InstanceName>> shards;
   sim::Bytes size;
-  for (const InstanceName& name : run.whole_instances_of(of)) {
+  for (const InstanceName& name : names) {
     if (shards.empty() || size + size_of(run, name) > most) {
       shards.emplace_back();
       size = {};
@@ -195,7 +198,10 @@ void CheckpointWriter::save(const Run& run, const CheckpointState& state) {
   std::set<std::string> files;
   for (const auto& [of, what] : {std::pair{sim::BufferClass::parameter, "model"},
                                  std::pair{sim::BufferClass::optimizer, "optimizer"}}) {
-    const std::vector<std::vector<InstanceName>> shards = in_shards(run, of, shard_);
+    std::vector<InstanceName> names = run.whole_instances_of(of);
+    if (of == sim::BufferClass::optimizer)
+      std::ranges::copy(run.whole_frozen_scales(), std::back_inserter(names));
+    const std::vector<std::vector<InstanceName>> shards = in_shards(run, names, shard_);
     for (std::size_t s = 0; s < shards.size(); ++s) {
       const auto list = std::make_shared<TensorList>(run);
       sim::Bytes size;

@@ -13,6 +13,7 @@
 
 #include "kernels/attention_segments.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/frozen_weights.h"
 #include "kernels/optimizer.h"
 #include "kernels/quantised.h"
 #include "kernels/sampling.h"
@@ -140,6 +141,19 @@ class Device {
                            const kernels::GroupedCodes& from, const StoredWeight& weight) const {
     (void)codes, (void)scales, (void)from, (void)weight;
     return false;
+  }
+  // How weights may be stored in fewer bits while adapters learn beside them. Empty: in the type that it
+  // computes in.
+  virtual std::span<const kernels::FrozenFormat> frozen_formats() const { return {}; }
+  // Stores values in such a weight, which lies in the host's memory. With `keeps_scales` it sets the codes
+  // alone, as is nearest with the scales that are there. Requires frozen_formats().
+  virtual void store_frozen(const kernels::FrozenWeight& weight, std::span<const float> values,
+                            bool keeps_scales) const {
+    (void)weight, (void)values, (void)keeps_scales;
+  }
+  // What such a weight stands for, in fp32.
+  virtual void read_frozen(std::span<float> values, const kernels::FrozenWeight& weight) const {
+    (void)values, (void)weight;
   }
   // Whether its memory is the host's. Ranks then exchange it directly (communicator.h).
   virtual bool shares_host_memory() const { return false; }

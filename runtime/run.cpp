@@ -75,11 +75,19 @@ void require_training_in_fp8(const sim::Workload& w, const Device& device) {
                    " trains in fp8, but does not generate in it; workload.dtype must be fp32, bf16 or fp16");
 }
 
-void require_frozen_type(const sim::Workload& w, const Device& device) {
-  if (!sim::trains_adapters(w) || w.frozen_weights == sim::FrozenWeights::as_dtype) return;
-  throw NoDevice(device.name() +
-                 " trains beside frozen weights in workload.dtype; workload.frozen_weights is " +
-                 std::string(sim::name(w.frozen_weights)) + ", which can be predicted but not run here");
+void require_frozen_type(const sim::Scenario& scenario, const Device& device) {
+  const sim::FrozenWeights stored = sim::stored_frozen(scenario.workload);
+  if (stored == sim::FrozenWeights::as_dtype) return;
+  const std::string type(sim::name(stored));
+  const std::span<const kernels::FrozenFormat> formats = device.frozen_formats();
+  if (std::find(formats.begin(), formats.end(), frozen_format(stored)) == formats.end())
+    throw NoDevice(device.name() +
+                   " trains beside frozen weights in workload.dtype; workload.frozen_weights is " + type +
+                   ", which can be predicted but not run here");
+  // Parts of a weight would have other scales than the whole, and rounding other values.
+  if (const int ranks = scenario.strategy.tensor_parallel; ranks != 1)
+    throw NoDevice("frozen weights in " + type + " are stored whole here; strategy.tensor_parallel is " +
+                   std::to_string(ranks) + ", it must be 1, or workload.frozen_weights as_dtype");
 }
 
 // Refuses a type of stored weights, other than the one that they are multiplied in, that the device lacks.
@@ -111,10 +119,8 @@ void require_stored_type(std::string_view field, std::optional<sim::DType> store
 
 // The buffer beside a weight in fewer than 16 bits that holds its scales, (rows, groups).
 sim::BufferId scales_of(const sim::Plan& plan, sim::BufferId weight) {
-  for (std::size_t b = 0; b < plan.buffers.size(); ++b)
-    if (plan.buffers[b].buffer_class == sim::BufferClass::parameter && plan.buffers[b].parameter == weight)
-      return static_cast<sim::BufferId>(b);
-  return sim::kNoBuffer;
+  const std::vector<sim::BufferId> beside = buffers_beside(plan, weight);
+  return beside.empty() ? sim::kNoBuffer : beside.front();
 }
 
 StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
@@ -137,11 +143,12 @@ void require_rows_of_experts(const sim::Buffer& weight, const Device& device) {
                    std::to_string(multiple));
 }
 
-// Each scale is of a whole group of a row's columns.
+// Each scale is of a whole group of a row's columns. Frozen weights have blocks of any columns.
 void require_whole_groups(const sim::Plan& plan, const Device& device) {
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
     // Wider parameters can have a buffer beside them, too: it holds their shard.
-    if (sim::bits(plan.buffers[b].dtype) >= 16) continue;
+    if (sim::bits(plan.buffers[b].dtype) >= 16 || is_frozen_weight(plan, static_cast<sim::BufferId>(b)))
+      continue;
     if (scales_of(plan, static_cast<sim::BufferId>(b)) == sim::kNoBuffer) continue;
     require_rows_of_experts(plan.buffers[b], device);
     const StoredWeight weight = stored_weight(plan, static_cast<sim::BufferId>(b));
@@ -255,7 +262,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
   require_training_in_fp8(scenario.workload, device);
-  require_frozen_type(scenario.workload, device);
+  require_frozen_type(scenario, device);
   sim::for_each_stored_type([&](const auto& field) {
     if (field.applies(scenario))
       require_stored_type(field.name, scenario.workload.*field.member, scenario.workload, device);
@@ -346,6 +353,16 @@ std::vector<InstanceName> Run::whole_instances_of(sim::BufferClass buffer_class)
   return instances_in(whole_plan(), whole_plan_ ? whole_memory_ : memory_, buffer_class);
 }
 
+std::vector<InstanceName> Run::whole_frozen_scales() const {
+  const sim::Plan& whole = whole_plan();
+  std::vector<InstanceName> scales;
+  for (const InstanceName& name : whole_instances_of(sim::BufferClass::parameter))
+    if (is_frozen_weight(whole, name.buffer))
+      for (const sim::BufferId beside : buffers_beside(whole, name.buffer))
+        scales.push_back({beside, name.layer});
+  return scales;
+}
+
 std::size_t Run::whole_elements_of(InstanceName whole) const {
   return static_cast<std::size_t>(whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].elements({}));
 }
@@ -404,9 +421,10 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank, sim::BufferId held
 
 namespace {
 
-// An optimizer's states in 8 bits cross to the host as the numbers of their codes.
+// What belongs to a parameter and is in 8 bits (an optimizer's states, scales of frozen weights) crosses to
+// the host as the numbers of its codes.
 bool is_coded_state(const sim::Buffer& buffer) {
-  return buffer.buffer_class == sim::BufferClass::optimizer && sim::bits(buffer.dtype) == 8;
+  return buffer.parameter != sim::kNoBuffer && sim::bits(buffer.dtype) == 8;
 }
 
 // The value that crosses to the host for a zero.
@@ -510,6 +528,7 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
                    [](float code) { return static_cast<std::uint8_t>(code); });
     return write(name.buffer, std::span<const std::uint8_t>(codes), name.layer);
   }
+  if (is_frozen_weight(plan_, name.buffer)) return write_frozen(name, values, FrozenScales::of_values);
   if (sim::bits(dtype) < 16) {
     write_stored(name,
                  [&](std::span<std::byte> codes, std::span<std::byte> scales, const StoredWeight& weight) {
@@ -527,6 +546,19 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
   std::transform(values.begin(), values.end(), rounded.begin(),
                  dtype == sim::DType::bf16 ? f32_to_bf16 : f32_to_f16);
   write(name.buffer, std::span<const std::uint16_t>(rounded), name.layer);
+}
+
+FrozenCopy Run::frozen_copy(InstanceName name) const {
+  FrozenCopy copy(plan_, name.buffer);
+  for (FrozenCopy::Part& part : copy.parts()) read(part.buffer, std::span(part.bytes), name.layer);
+  return copy;
+}
+
+void Run::write_frozen(InstanceName name, std::span<const float> values, FrozenScales scales) {
+  FrozenCopy copy = frozen_copy(name);
+  device_->store_frozen(copy.weight(), values, scales == FrozenScales::as_they_are);
+  for (const FrozenCopy::Part& part : copy.parts())
+    write(part.buffer, std::span<const std::byte>(part.bytes), name.layer);
 }
 
 // From a file whose codes the device multiplies unchanged. A scenario that generates has no master copy.
@@ -572,6 +604,7 @@ void Run::read_values(InstanceName name, std::span<float> values, std::int32_t m
   };
   if (is_coded_state(buffer))
     return as(std::uint8_t{}, [](std::uint8_t code) { return static_cast<float>(code); });
+  if (is_frozen_weight(plan_, name.buffer)) return device_->read_frozen(values, frozen_copy(name).weight());
   switch (buffer.dtype) {
     case sim::DType::fp64:
       return as(double{}, [](double value) { return static_cast<float>(value); });
@@ -606,7 +639,7 @@ bool load_parameter(const ModelSource& model, std::string_view name, const sim::
 
 }  // namespace
 
-void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
+void Run::fill_parameters(const ModelSource& model, std::uint64_t seed, FrozenScales scales) {
   std::vector<float> values;
   const sim::Plan& whole = whole_plan();
   for (const InstanceName& name : whole_instances_of(sim::BufferClass::parameter)) {
@@ -614,10 +647,15 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
     const std::string_view parameter = parameter_of(name);
     const InstanceName mine = own(name);
     if (mine.buffer == sim::kNoBuffer) continue;
-    if (write_codes(mine, name, model)) continue;
+    const bool is_frozen = is_frozen_weight(plan_, mine.buffer);
+    if (!is_frozen && write_codes(mine, name, model)) continue;
     values.resize(whole_elements_of(name));
     if (!load_parameter(model, parameter, of.shape, name.layer, values))
       draw_parameter(plan_.scenario.model, seed, parameter, name.layer, values);
+    if (is_frozen) {  // every rank that has it has all of it
+      write_frozen(mine, values, scales);
+      continue;
+    }
     write_part(name, values);
     // The copies beside a parameter in 16 bits: the master copy, and the host's where the host updates it.
     for (const char* copy : {"master.", "host."})

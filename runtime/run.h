@@ -12,6 +12,7 @@
 #include "runtime/communicator.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
+#include "runtime/frozen_weight.h"
 #include "runtime/model_source.h"
 #include "runtime/parameter_division.h"
 #include "sim/plan/memory.h"
@@ -26,6 +27,9 @@ struct InstanceName {
   sim::BufferId buffer = sim::kNoBuffer;
   std::int32_t layer = 0;
 };
+
+// What fill_parameters() does with the scales of frozen weights in fewer bits.
+enum class FrozenScales { of_values, as_they_are };
 
 // Throws NoDevice where the device does not run the scenario's model, types, implementation or strategy.
 void require_runnable(const sim::Scenario& scenario, const Device& device);
@@ -53,7 +57,8 @@ class Run {
 
   // Fills parameters from the model's files, or at random with `seed` where there are none. Also fills master
   // copies, the rope table and the KV cache's tables.
-  void fill_parameters(const ModelSource& model, std::uint64_t seed);
+  void fill_parameters(const ModelSource& model, std::uint64_t seed,
+                       FrozenScales scales = FrozenScales::of_values);
 
   // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
   std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
@@ -65,6 +70,9 @@ class Run {
   // The undivided tensors of which ranks hold parts. Names and order are those of a one-rank plan.
   const sim::Plan& whole_plan() const { return whole_plan_ ? *whole_plan_ : plan_; }
   std::vector<InstanceName> whole_instances_of(sim::BufferClass buffer_class) const;
+  // The scales of frozen weights in fewer bits, and the scales of scales. They do not follow from what the
+  // weights stand for.
+  std::vector<InstanceName> whole_frozen_scales() const;
   std::size_t whole_elements_of(InstanceName whole) const;
   // Writes this rank's part, where it has one.
   void write_part(InstanceName whole, std::span<const float> values);
@@ -73,7 +81,7 @@ class Run {
   std::vector<Number> collect(InstanceName whole) const;
 
   // Whole instances as fp32, whatever the buffer's type: rounded to nearest on the way in. Weights in fewer
-  // than 16 bits are written alone, with scales of their own (weight_quantisation.h).
+  // than 16 bits are written with scales of their own, and read only where they are frozen beside adapters.
   void write_values(InstanceName name, std::span<const float> values);
   void read_values(InstanceName name, std::span<float> values, std::int32_t micro_batch = 0) const;
   void read_values(InstanceName name, std::span<double> values, std::int32_t micro_batch = 0) const;
@@ -126,6 +134,8 @@ class Run {
   std::vector<float> rows_of_own_positions(const std::vector<float>& table) const;
   bool write_codes(InstanceName here, InstanceName whole, const ModelSource& model);
   bool write_stored(InstanceName name, const auto& store);
+  void write_frozen(InstanceName name, std::span<const float> values, FrozenScales scales);
+  FrozenCopy frozen_copy(InstanceName name) const;
   void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
                    std::span<const std::byte> bytes);
   void read_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,

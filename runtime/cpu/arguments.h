@@ -20,6 +20,7 @@
 #include "kernels/route.h"
 #include "kernels/selective_scan.h"
 #include "runtime/fp8_scales.h"
+#include "runtime/frozen_weight.h"
 #include "runtime/operation_view.h"
 
 namespace runtime {
@@ -56,6 +57,18 @@ class Arguments : public OperationView {
     return {as<std::byte>(sim::Role::weight), as<std::byte>(sim::Role::weight_scales),
             quantised_format(dtype(sim::Role::weight), columns / bound().operation->dims.scale_groups,
                              dtype(sim::Role::weight_scales) == sim::DType::fp32)};
+  }
+  // The frozen weight that becomes R::out.
+  kernels::FrozenWeight frozen() const {
+    const auto count_of = [this](sim::Role role) {
+      return count(static_cast<std::size_t>(sim::index_of(bound().operation->kind, role)));
+    };
+    kernels::FrozenWeight weight = frozen_weight(dtype(sim::Role::weight), count_of(sim::Role::out),
+                                                 dtype(sim::Role::scale1), count_of(sim::Role::scale1));
+    weight.codes = as<std::byte>(sim::Role::weight);
+    weight.scales = as<std::byte>(sim::Role::scale1);
+    weight.scales_of_scales = f32(sim::Role::scale2);
+    return weight;
   }
   kernels::cuda::bf16* b16(sim::Role role) const { return as<kernels::cuda::bf16>(role); }
   kernels::cuda::bf16* b16(std::size_t operand) const { return as<kernels::cuda::bf16>(operand); }

@@ -53,6 +53,20 @@ class CpuDevice final : public Device {
     return cpu::pack_quantised(place_of(codes, scales, weight), from, weight.rows, weight.columns);
   }
 
+  std::span<const kernels::FrozenFormat> frozen_formats() const override {
+    static constexpr kernels::FrozenFormat kFormats[] = {
+        kernels::FrozenFormat::int8, kernels::FrozenFormat::nf4, kernels::FrozenFormat::nf4_double};
+    return kFormats;
+  }
+  void store_frozen(const kernels::FrozenWeight& weight, std::span<const float> values,
+                    bool keeps_scales) const override {
+    if (!keeps_scales) cpu::find_frozen_scales(weight, values.data());
+    cpu::code_frozen(weight, values.data());
+  }
+  void read_frozen(std::span<float> values, const kernels::FrozenWeight& weight) const override {
+    cpu::expand_frozen(values.data(), weight);
+  }
+
   bool shares_host_memory() const override { return true; }
   KvCacheLimits kv_cache_limits() const override {
     static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp8, sim::DType::int8};

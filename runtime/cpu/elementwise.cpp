@@ -8,6 +8,7 @@
 #include "kernels/bf16_rows.h"
 #include "kernels/dropout.h"
 #include "kernels/fp8.h"
+#include "kernels/frozen_weights.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -44,6 +45,13 @@ void quantise(const A& a, const T* inp) {
   const Fp8Scales::Tensor& to = a.fp8->write(a.as<std::byte>(R::out), fp8_format(a.scalar()));
   *to.scale = cpu::quantise_fp8(a.as<std::uint8_t>(R::out), to.type, inp, a.find(R::out)->bytes);
 }
+
+template <class Out>
+void expand(const A& a, const S&) {
+  cpu::expand_frozen(a.as<Out>(R::out), a.frozen());
+}
+constexpr ElementTypes kFrozenCodes = types(sim::DType::int8, sim::DType::int4),
+                       kFrozenScales = types(sim::DType::fp32, sim::DType::int8);
 
 constexpr CpuKernelRow kRows[] = {
     {K::copy_to_host, copy_pairs},
@@ -155,6 +163,14 @@ constexpr CpuKernelRow kRows[] = {
      },
      sim::DType::fp32,
      {{{R::mask, types(sim::DType::int8)}}}},
+    {K::dequantise,
+     expand<float>,
+     sim::DType::fp32,
+     {{{R::weight, kFrozenCodes}, {R::scale1, kFrozenScales}}}},
+    {K::dequantise,
+     expand<kernels::cuda::bf16>,
+     sim::DType::bf16,
+     {{{R::weight, kFrozenCodes}, {R::scale1, kFrozenScales}}}},
     {K::gather_last,
      [](const A& a, const S&) {
        cpu::gather_last(a.f32(R::out), a.f32(R::inp), a.batch(), a.query_length(), a.cols());

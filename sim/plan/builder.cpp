@@ -34,8 +34,7 @@ ElementTypes element_types(const Scenario& scenario) {
   const DType product = scenario.workload.dtype;
   // Generation in fewer than 16 bits also holds its weights so, unless the scenario says otherwise. Training
   // keeps the weights that it adds its updates to.
-  const FrozenWeights frozen =
-      trains_adapters(scenario.workload) ? scenario.workload.frozen_weights : FrozenWeights::as_dtype;
+  const FrozenWeights frozen = stored_frozen(scenario.workload);
   const DType learns_or_frozen = frozen == FrozenWeights::as_dtype ? stored
                                  : frozen == FrozenWeights::int8   ? DType::int8
                                                                    : DType::int4;

@@ -216,8 +216,7 @@ class ParameterWriter {
     if (bias) a.bias = tensor(joined(name, ".bias"), {outputs}, true, replicated_bias);
     a.weight = written(a.weight);
     a.bias = written(a.bias);
-    if (training_ && trains_adapters(builder_.scenario().workload))
-      add_scales_of_frozen(a.weight.parameter, outputs, outputs * inputs);
+    if (training_) add_scales_of_frozen(a.weight.parameter, outputs, outputs * inputs);
     return a;
   }
 
@@ -263,9 +262,8 @@ class ParameterWriter {
 
   // Adds scales for weights that training reads in fewer than 16 bits and does not change.
   void add_scales_of_frozen(BufferId weight, std::int64_t rows, std::int64_t elements) {
-    constexpr std::int64_t kBlock = 64, kBlockOfScales = 256;
-    const std::int64_t blocks = (elements + kBlock - 1) / kBlock;
-    switch (builder_.scenario().workload.frozen_weights) {
+    const std::int64_t blocks = (elements + kFrozenBlock - 1) / kFrozenBlock;
+    switch (stored_frozen(builder_.scenario().workload)) {
       case FrozenWeights::as_dtype:
         return;
       case FrozenWeights::int8:
@@ -273,9 +271,11 @@ class ParameterWriter {
       case FrozenWeights::nf4:
         return add_beside(weight, "scales.", DType::fp32, {blocks});
       case FrozenWeights::nf4_double:
+        // Behind the scales of scales is the mean that was subtracted before: one number a weight. The
+        // paper's 0.127 bits leave it out; bitsandbytes keeps it as `offset`.
         add_beside(weight, "scales.", DType::int8, {blocks});
         add_beside(weight, "scales_of_scales.", DType::fp32,
-                   {(blocks + kBlockOfScales - 1) / kBlockOfScales});
+                   {(blocks + kFrozenScaleBlock - 1) / kFrozenScaleBlock + 1});
         return;
     }
   }

@@ -30,6 +30,7 @@ enum class FrozenWeights {
   nf4,         // 4 bits, a scale of 32 bits for 64 weights (Dettmers et al. 2023, arXiv 2305.14314)
   nf4_double,  // the scales in 8 bits, 256 of them with a scale of their own (there, section 3)
 };
+inline constexpr std::int64_t kFrozenBlock = 64, kFrozenScaleBlock = 256;
 
 // The products of a layer whose weights can have types of their own. qkv: queries, keys and values; up: with
 // the gate, where there is one. up and down are those of the MLP, of experts and of the shared expert, as
@@ -203,6 +204,10 @@ inline bool mixes_types(const Workload& w) {
 
 inline bool trains_adapters(const Workload& w) {
   return w.task == Task::train && w.lora_rank > 0;
+}
+// How frozen weights of layers' products are stored; as_dtype also where all weights learn.
+inline FrozenWeights stored_frozen(const Workload& w) {
+  return trains_adapters(w) ? w.frozen_weights : FrozenWeights::as_dtype;
 }
 
 }  // namespace sim

@@ -216,12 +216,15 @@ void check_resumed(const sim::Scenario& scenario, runtime::TrainSettings& settin
 }  // namespace
 
 TEST_CASE(
-    "A LoRA run that is resumed is equal bit by bit, and leaves the frozen weights as they were drawn") {
+    "A LoRA run that is resumed is equal bit by bit, and leaves the frozen weights as they were stored") {
   const TemporaryFolder folder;
   tests::write_tokens(folder.path());
   sim::Scenario lora = scenario();
   lora.workload.lora_rank = 4;
   lora.workload.lora_targets = {"all"};
+  lora.workload.frozen_weights = GENERATE(sim::FrozenWeights::as_dtype, sim::FrozenWeights::int8,
+                                          sim::FrozenWeights::nf4, sim::FrozenWeights::nf4_double);
+  CAPTURE(sim::name(lora.workload.frozen_weights));
   runtime::TrainSettings settings = settings_in(folder.path());
   settings.schedule = runtime::LearningRateSchedule::constant;
   check_resumed(lora, settings);
@@ -232,8 +235,8 @@ TEST_CASE(
   int adapters = 0, frozen = 0;
   for (const runtime::InstanceName& name : drawn.instances_of(sim::BufferClass::parameter)) {
     std::vector<float> before(drawn.elements_of(name)), after(before.size());
-    drawn.read(name.buffer, std::span(before), name.layer);
-    learned.read(name.buffer, std::span(after), name.layer);
+    drawn.read_values(name, std::span(before));
+    learned.read_values(name, std::span(after));
     const std::string& buffer = drawn.plan().buffers[static_cast<std::size_t>(name.buffer)].name;
     const bool learns = buffer.find("_adapter_") != std::string::npos;
     CAPTURE(buffer, name.layer);

@@ -248,6 +248,34 @@ TEST_CASE("Adapters that several ranks train are one rank's") {
   check_equal(s, settings_for(folder));
 }
 
+TEST_CASE("Adapters that several ranks train beside frozen weights in fewer bits are one rank's") {
+  const TemporaryFolder folder;
+  sim::Scenario s = tests::training(tests::small_llama(), 16, 1, 4);
+  s.workload.lora_rank = 2;
+  s.workload.frozen_weights = GENERATE(sim::FrozenWeights::int8, sim::FrozenWeights::nf4_double);
+  const auto [pipeline, context, data, zero] = GENERATE(
+      table<int, int, int, int>({{3, 1, 1, 0}, {1, 2, 1, 0}, {1, 1, 2, 0}, {1, 1, 2, 1}, {1, 1, 2, 2}}));
+  CAPTURE(sim::name(s.workload.frozen_weights), pipeline, context, data, zero);
+  s.strategy.pipeline_parallel = pipeline;
+  s.strategy.context_parallel = context;
+  s.strategy.data_parallel = data;
+  s.strategy.zero_stage = zero;
+  on_node_of_eight(s);
+  check_equal(s, settings_for(folder));
+}
+
+TEST_CASE("Tensor-parallel ranks beside frozen weights in fewer bits are refused by a sentence") {
+  const TemporaryFolder folder;
+  sim::Scenario s = tests::training(tests::small_llama(), 16, 1, 4);
+  s.workload.lora_rank = 2;
+  s.workload.frozen_weights = sim::FrozenWeights::nf4;
+  s.strategy.tensor_parallel = 2;
+  on_node_of_eight(s);
+  CHECK_THROWS_WITH(train_on_ranks(s, settings_for(folder)),
+                    contains("frozen weights in nf4 are stored whole here; strategy.tensor_parallel is 2, it "
+                             "must be 1"));
+}
+
 TEST_CASE("Ranks that divide sequences learn attention sinks as one rank, however they exchange keys") {
   const TemporaryFolder folder;
   runtime::TrainSettings settings = settings_for(folder);

@@ -285,6 +285,22 @@ TEST_CASE("A calibration times every kind that runs here, alone or in a run") {
   }
 }
 
+TEST_CASE("A calibration times how frozen weights in 8 and in 4 bits are expanded, to fp32 and to bf16") {
+  sim::Hardware hardware = calibration().hardware;
+  hardware.peak[sim::DType::bf16] = hardware.peak_for(sim::DType::fp32);
+  std::set<std::pair<sim::DType, sim::DType>> timed;  // from, to
+  for (const sim::Scenario& scenario : runtime::calibrating_runs(hardware)) {
+    const sim::Plan plan = sim::make_plan(scenario);
+    for (const sim::Block& block : plan.blocks)
+      for (const sim::Operation& op : block.operations)
+        if (op.kind == sim::OpKind::dequantise)
+          timed.emplace(*sim::narrow_storage(plan, op), plan.buffer(sim::operand(op, sim::Role::out))->dtype);
+  }
+  using enum sim::DType;
+  CHECK(timed ==
+        std::set<std::pair<sim::DType, sim::DType>>{{int8, fp32}, {int8, bf16}, {int4, fp32}, {int4, bf16}});
+}
+
 TEST_CASE("What operations of a run took each, times their number, is what they took in all") {
   sim::Scenario scenario = tests::scenario_of(tests::small_gpt());
   scenario.workload.seq_len = 32;

@@ -115,20 +115,6 @@ TEST_CASE("Dropout drops the same elements again where they are recomputed, and 
   for (std::size_t i = 0; i < without.size(); ++i) CHECK(hardly[i] == Approx(without[i]).epsilon(1e-5));
 }
 
-TEST_CASE("Frozen weights in fewer bits are refused with the field") {
-  const TemporaryFolder folder;
-  sim::Scenario scenario = tests::training(tests::small_llama());
-  scenario.workload.lora_rank = 2;
-  scenario.workload.frozen_weights = sim::FrozenWeights::nf4;
-  std::string refusal;
-  try {
-    train(scenario, settings_for(folder, 1));
-  } catch (const runtime::NoDevice& e) {
-    refusal = e.what();
-  }
-  CHECK(refusal.find("workload.frozen_weights is nf4") != std::string::npos);
-}
-
 TEST_CASE("Two runs with the same seed are equal bit by bit, with another they differ") {
   const TemporaryFolder folder;
   runtime::TrainSettings settings = settings_for(folder, 3);
