@@ -296,21 +296,27 @@ void bench_decode_experts(Bench& bench, std::int64_t experts, std::int64_t chose
   Tensor out(static_cast<std::size_t>(chosen * N));
   {
     constexpr std::int64_t kRows = 65536, kWidth = 2048;
-    const Tensor weight = tensor(kRows * kWidth), one = tensor(kWidth);
+    const Tensor weight(static_cast<std::size_t>(kRows * kWidth), 0.5f), one = tensor(kWidth);
     Tensor product(static_cast<std::size_t>(kRows));
     bench.read("memory: a weight of fp32, one row", 4 * number(kRows * kWidth), [&] {
       cpu::matmul_forward(product.data(), one.data(), weight.data(), nullptr, nullptr, {1, kRows, kWidth});
     });
   }
   for (const auto& [name, format] : kFormats) {
-    const std::int64_t rows = experts * N;
-    std::vector<std::byte> codes(static_cast<std::size_t>(format.code_bytes(rows, K))),
-        numbers(static_cast<std::size_t>(format.number_bytes(rows, K)));
+    // All experts have the weights of one.
+    const auto code_bytes = static_cast<std::size_t>(format.code_bytes(N, K)),
+               number_bytes = static_cast<std::size_t>(format.number_bytes(N, K));
+    const auto times = static_cast<std::size_t>(experts);
+    std::vector<std::byte> codes(times * code_bytes), numbers(times * number_bytes);
     const kernels::QuantisedWeight weight{codes.data(), numbers.data(), format};
-    cpu::quantise(weight, tensor(rows * K).data(), rows, K);
+    cpu::quantise(weight, tensor(N * K).data(), N, K);
+    for (std::size_t e = 1; e < times; ++e) {
+      std::copy_n(codes.data(), code_bytes, codes.data() + e * code_bytes);
+      std::copy_n(numbers.data(), number_bytes, numbers.data() + e * number_bytes);
+    }
     std::int64_t token = 0;
     std::vector<std::int64_t> offsets(static_cast<std::size_t>(experts) + 1);
-    const double bytes = number(format.code_bytes(chosen * N, K) + format.number_bytes(chosen * N, K));
+    const double bytes = number(chosen) * static_cast<double>(code_bytes + number_bytes);
     bench.read(shape((std::string(kName) + " " + name).c_str(),
                      {{"E", experts}, {"of", chosen}, {"N", N}, {"K", K}}),
                bytes, [&] {
