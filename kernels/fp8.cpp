@@ -58,10 +58,12 @@ KERNELS_INLINE void widen_all(float* to, const std::uint8_t* codes, float scale,
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) to[i] = scale * cuda::to_float(Fp8{codes[i]});
 }
-KERNELS_MULTIVERSION void widen_e4m3(float* to, const std::uint8_t* codes, float scale, std::int64_t count) {
+KERNELS_MULTIVERSION void widen_e4m3_scaled(float* to, const std::uint8_t* codes, float scale,
+                                            std::int64_t count) {
   widen_all<e4m3>(to, codes, scale, count);
 }
-KERNELS_MULTIVERSION void widen_e5m2(float* to, const std::uint8_t* codes, float scale, std::int64_t count) {
+KERNELS_MULTIVERSION void widen_e5m2_scaled(float* to, const std::uint8_t* codes, float scale,
+                                            std::int64_t count) {
   widen_all<e5m2>(to, codes, scale, count);
 }
 
@@ -113,19 +115,18 @@ float quantise_fp8(std::uint8_t* codes, Type format, const bf16* inp, std::int64
 }
 
 void widen_fp8(bf16* to, const std::uint8_t* codes, Type format, std::int64_t count) {
+  const auto widen_part = format == Type::e4m3 ? widen_e4m3 : widen_e5m2;
   parallel_ranges(count, 1, [&](std::int64_t begin, std::int64_t end) {
-    if (format == Type::e4m3)
-      widen_e4m3(to + begin, codes + begin, end - begin);
-    else
-      widen_e5m2(to + begin, codes + begin, end - begin);
+    widen_part(to + begin, codes + begin, end - begin);
   });
+}
+void widen_fp8_row(float* to, const std::uint8_t* codes, Type format, float scale, std::int64_t count) {
+  const auto widen_row = format == Type::e4m3 ? widen_e4m3_scaled : widen_e5m2_scaled;
+  widen_row(to, codes, scale, count);
 }
 void widen_fp8(float* to, const std::uint8_t* codes, Type format, float scale, std::int64_t count) {
   parallel_ranges(count, 1, [&](std::int64_t begin, std::int64_t end) {
-    if (format == Type::e4m3)
-      widen_e4m3(to + begin, codes + begin, scale, end - begin);
-    else
-      widen_e5m2(to + begin, codes + begin, scale, end - begin);
+    widen_fp8_row(to + begin, codes + begin, format, scale, end - begin);
   });
 }
 

@@ -21,5 +21,7 @@ float quantise_fp8(std::uint8_t* codes, cuda::Type format, const bf16* inp, std:
 // the scale.
 void widen_fp8(bf16* to, const std::uint8_t* codes, cuda::Type format, std::int64_t count);
 void widen_fp8(float* to, const std::uint8_t* codes, cuda::Type format, float scale, std::int64_t count);
+// The second on the calling thread.
+void widen_fp8_row(float* to, const std::uint8_t* codes, cuda::Type format, float scale, std::int64_t count);
 
 }  // namespace kernels::cpu

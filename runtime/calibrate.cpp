@@ -145,10 +145,10 @@ std::vector<SingleOperation> operations_of_stored_weights() {
   for (const sim::DType weights : {sim::DType::int8, sim::DType::int4})
     for (const std::int64_t M : {1, 4, 16, 96, 320})
       for (const auto& [N, K] : kWeights) all.push_back(product_of_stored(M, N, K, weights, 0));
-  // What files of blocks have beside these: fewer, as the kernels differ in how codes are unpacked alone.
+  // Other types: fewer, as kernels of codes differ in how these are unpacked alone.
   constexpr std::pair<std::int64_t, std::int64_t> kOfBlocks[] = {{640, 512}, {2048, 768}, {896, 2304}};
-  for (const sim::DType weights : {sim::DType::int5, sim::DType::q2_k, sim::DType::q3_k, sim::DType::q4_k,
-                                   sim::DType::q5_k, sim::DType::q6_k})
+  for (const sim::DType weights : {sim::DType::fp8, sim::DType::int5, sim::DType::q2_k, sim::DType::q3_k,
+                                   sim::DType::q4_k, sim::DType::q5_k, sim::DType::q6_k})
     for (const std::int64_t M : {1, 16, 96})
       for (const auto& [N, K] : kOfBlocks)
         all.push_back(product_of_stored(M, N, K, weights, weights == sim::DType::int5 ? 32 : 0));

@@ -68,4 +68,13 @@ inline QuantisedWeights quantise_weights(std::span<const float> values, std::int
   return q;
 }
 
+// The same into a device's memory that the host sees, scales in fp32.
+inline void store_quantised(std::span<std::byte> codes, std::span<std::byte> scales,
+                            std::span<const float> values, std::int64_t columns, sim::DType dtype) {
+  const QuantisedWeights q = quantise_weights(values, columns, dtype);
+  std::copy(q.bytes.begin(), q.bytes.end(), codes.begin());
+  const auto in_fp32 = std::as_bytes(std::span(q.scales));
+  std::copy(in_fp32.begin(), in_fp32.end(), scales.begin());
+}
+
 }  // namespace runtime

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "runtime/cpu/widened_operands.h"
 #include "runtime/error.h"
 #include "runtime/this_machine.h"
+#include "runtime/weight_quantisation.h"
 #include "sim/format.h"
 
 namespace runtime {
@@ -37,8 +39,16 @@ class CpuDevice final : public Device {
     return kTypes;
   }
 
-  std::span<const sim::DType> weight_dtypes(sim::DType) const override { return kCodedTypes; }
-  WeightGroups weight_groups(sim::DType) const override {
+  std::span<const sim::DType> weight_dtypes(sim::DType) const override {
+    static constexpr auto kTypes = [] {
+      std::array<sim::DType, kCodedTypes.size() + 1> all{sim::DType::fp8};
+      std::copy(kCodedTypes.begin(), kCodedTypes.end(), all.begin() + 1);
+      return all;
+    }();
+    return kTypes;
+  }
+  WeightGroups weight_groups(sim::DType stored) const override {
+    if (stored == sim::DType::fp8) return {};
     return {.exactly = 0,
             .multiple_of = kernels::QuantisedFormat::kColumns,
             .expert_rows = kernels::QuantisedFormat::kTileRows,
@@ -46,11 +56,14 @@ class CpuDevice final : public Device {
   }
   void store_weight(std::span<std::byte> codes, std::span<std::byte> scales, std::span<const float> values,
                     const StoredWeight& weight) const override {
+    if (weight.dtype == sim::DType::fp8)
+      return store_quantised(codes, scales, values, weight.columns, weight.dtype);
     cpu::quantise(place_of(codes, scales, weight), values.data(), weight.rows, weight.columns);
   }
   bool store_codes(std::span<std::byte> codes, std::span<std::byte> scales, const kernels::GroupedCodes& from,
                    const StoredWeight& weight) const override {
-    return cpu::pack_quantised(place_of(codes, scales, weight), from, weight.rows, weight.columns);
+    return weight.dtype != sim::DType::fp8 &&
+           cpu::pack_quantised(place_of(codes, scales, weight), from, weight.rows, weight.columns);
   }
 
   std::span<const kernels::FrozenFormat> frozen_formats() const override {

@@ -1,6 +1,7 @@
 // Rows of the table of kernels: matrix products.
 #include "kernels/matmul.h"
 #include "kernels/matmul_bf16.h"
+#include "kernels/matmul_fp8.h"
 #include "kernels/quantised.h"
 #include "runtime/cpu/kernel_table.h"
 
@@ -31,6 +32,13 @@ constexpr CpuKernelRow kRows[] = {
      },
      sim::DType::fp32,
      {{{R::weight, kCodes}, {R::weight_scales, kScalesOfCodes}}}},
+    {K::matmul,
+     [](const A& a, const S&) {
+       cpu::matmul_fp8(a.f32(R::out), a.f32(R::inp), {a.as<std::uint8_t>(R::weight), a.f32(R::weight_scales)},
+                       a.f32(R::bias), a.f32(R::residual), a.matmul());
+     },
+     sim::DType::fp32,
+     {{{R::weight, types(sim::DType::fp8)}}}},
     {K::matmul_backward_input,
      [](const A& a, const S&) {
        cpu::matmul_backward_input(a.f32(R::dinp), a.f32(R::dout), a.f32(R::weight), a.updates(R::dinp),

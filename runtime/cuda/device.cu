@@ -85,10 +85,7 @@ class CudaDevice final : public Device {
   }
   void store_weight(std::span<std::byte> codes, std::span<std::byte> scales, std::span<const float> values,
                     const StoredWeight& weight) const override {
-    const QuantisedWeights q = quantise_weights(values, weight.columns, weight.dtype);
-    std::copy(q.bytes.begin(), q.bytes.end(), codes.begin());
-    const auto in_fp32 = std::as_bytes(std::span(q.scales));
-    std::copy(in_fp32.begin(), in_fp32.end(), scales.begin());
+    store_quantised(codes, scales, values, weight.columns, weight.dtype);
   }
 
   KvCacheLimits kv_cache_limits() const override {

@@ -259,7 +259,7 @@ TEST_CASE(
   const json with_backend = devices();
   REQUIRE(with_backend.size() >= 2);
   CHECK(with_backend.at(0).at("device") == "cpu");
-  CHECK(with_backend.at(0).at("dtypes") == json({"fp32", "bf16", "fp16"}));
+  CHECK(with_backend.at(0).at("dtypes") == json({"fp32", "bf16", "fp16", "fp8"}));
   CHECK(with_backend.at(1).at("device") == "cuda:0");
   CHECK(with_backend.at(1).at("dtypes") == json({"bf16", "fp16", "fp32", "tf32", "fp8"}));
   CHECK(with_backend.at(1).at("missing") == "");

@@ -798,10 +798,10 @@ TEST_CASE("weights in a type or group that no kernel reads are refused with what
   CHECK_THROWS_WITH(
       runtime::Run(scenario, open_gpu()),
       Catch::Matchers::Contains("stores weights as it multiplies them; workload.weights_dtype is int8"));
-  scenario.workload.weights_dtype = sim::DType::fp8;
+  scenario.workload.weights_dtype = sim::DType::bf16;
   CHECK_THROWS_WITH(
       runtime::Run(scenario, runtime::make_cpu_device(1)),
-      Catch::Matchers::Contains("q2_k while it multiplies in fp32; workload.weights_dtype is fp8"));
+      Catch::Matchers::Contains("q2_k while it multiplies in fp32; workload.weights_dtype is bf16"));
 }
 
 TEST_CASE("a GPU that is not there and a type that it does not compute in are said so", "[plan]") {

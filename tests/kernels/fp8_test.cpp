@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/matmul_bf16.h"
+#include "kernels/matmul_fp8.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/fp8_reference.h"
@@ -222,4 +223,39 @@ TEST_CASE("bf16 products at the scales of their factors are those of what codes 
       check(dbias, plain_dbias, exact_dbias, test::kBackward);
     }
   }
+}
+
+TEST_CASE("products with weights in e4m3 at a scale a row are those of what the codes stand for") {
+  for (const std::int64_t M : {1, 8, 9, 70})
+    for (const auto& [N, K] : {std::pair<std::int64_t, std::int64_t>{5, 33}, {48, 64}, {131, 257}}) {
+      const MatmulShape s{M, N, K};
+      CAPTURE(s.M, s.N, s.K);
+      const std::vector<float> inp = test::normal_tensor(M * K, 1), bias = test::normal_tensor(N, 2),
+                               residual = test::normal_tensor(M * N, 3);
+      Codes codes;
+      std::vector<float> scales, weight;
+      std::vector<double> exact;
+      for (std::int64_t n = 0; n < N; ++n) {
+        const Quantised row = quantised(Type::e4m3, test::normal_tensor(K, 10 + static_cast<unsigned>(n)));
+        codes.insert(codes.end(), row.codes.begin(), row.codes.end());
+        scales.push_back(row.scale);
+        for (const std::uint8_t code : row.codes)
+          exact.push_back(reference::fp8_value(Type::e4m3, code) * static_cast<double>(row.scale));
+      }
+      weight.assign(exact.begin(), exact.end());
+      const auto product = [&] {
+        std::vector<float> out = residual;
+        cpu::matmul_fp8(out.data(), inp.data(), {codes.data(), scales.data()}, bias.data(), out.data(), s);
+        return out;
+      };
+      const std::vector<float> out = product();
+      test::check_as_accurate_as_plain(
+          out, reference::matmul_forward(inp, weight, bias, residual, s),
+          reference::matmul_forward(test::to_double(inp), exact, test::to_double(bias),
+                                    test::to_double(residual), s),
+          test::kForward);
+      cpu::set_threads(3);
+      CHECK(product() == out);
+      cpu::set_threads(0);
+    }
 }

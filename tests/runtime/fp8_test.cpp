@@ -8,6 +8,7 @@
 
 #include "runtime/cpu/arguments.h"
 #include "runtime/error.h"
+#include "runtime/generate.h"
 #include "runtime/run.h"
 #include "runtime/train.h"
 #include "sim/cost/predict.h"
@@ -331,4 +332,36 @@ TEST_CASE("Generation in fp8 is refused on the CPU by a sentence that says what 
   CHECK_THROWS_WITH(runtime::Run(scenario, 1),
                     Catch::Matchers::EndsWith("trains in fp8, but does not generate in it; workload.dtype "
                                               "must be fp32, bf16 or fp16"));
+}
+
+TEST_CASE("Weights stored in fp8 give logits as far off as e4m3 is, in the memory that was predicted") {
+  sim::Scenario scenario = tests::generation(GENERATE(tests::small_llama(), tests::small_gpt()), 6, 2);
+  CAPTURE(scenario.model.name);
+  runtime::GenerateSettings settings;
+  settings.prompt = {1, 2, 3};
+  settings.device.threads = 1;
+  const auto generate = [&] {
+    return runtime::generate(scenario, tests::drawn(scenario.model), settings, {}, {});
+  };
+  const auto parameters = [](const sim::Report& report) {
+    std::int64_t bytes = 0;
+    for (const sim::MemoryLine& line : report.memory)
+      if (line.category == "parameter") bytes += line.bytes.value;
+    return bytes;
+  };
+  const runtime::Generation exact = generate();
+  scenario.workload.weights_dtype = sim::DType::fp8;
+  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
+  const runtime::Generation stored = generate();
+  // Errors up to half a unit in the last place, uniform; those of the layers' products add up as random
+  // numbers do.
+  const double products = 4 * static_cast<double>(scenario.model.num_hidden_layers);
+  CHECK(distance(stored.first_logits, exact.first_logits) < 0x1p-4 / std::sqrt(3.0) * std::sqrt(products));
+  CHECK(distance(stored.first_logits, exact.first_logits) > 0x1p-8);
+  CHECK(parameters(stored.report) == parameters(sim::predict(scenario)));
+  CHECK(parameters(stored.report) < parameters(exact.report));
+
+  scenario.workload.weights_group = 32;
+  CHECK_THROWS_WITH(generate(),
+                    Catch::Matchers::StartsWith("weights in fp8 run with workload.weights_group 0"));
 }
