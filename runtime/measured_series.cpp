@@ -68,7 +68,8 @@ SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibrat
     const bool on_cpu = like.device.kind == DeviceChoice::Kind::cpu;
     MachineProbe probe(on_cpu ? calibration : sim::Calibration{});
     sim::Slowdown before = of_first(probe.look(), among);
-    for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin &&
+    const int most_runs = like.learning_steps > 0 ? 1 : kMostRuns;  // the loss is the same every time
+    for (int run = 0; run < most_runs && least_apart > sim::kSteadyWithin &&
                       !Communicator::any_of(among, stop.stop_requested());
          ++run) {
       sim::Calibration now = calibration;

@@ -26,8 +26,8 @@ struct SeriesRun {
 // long, at least three times, and the one of median time counts. If probes of a CPU before and after show
 // that the machine became faster or slower, all of it runs again, up to three times in all. The run during
 // which the machine changed least counts. `like` also names the text to read, if any, and the ranks among
-// which it runs, or how long it learns. Every rank calls this, and rank 0's reports count. The numbers of
-// other steps and of generations in `like` are ignored.
+// which it runs, or how long it learns, which it does once. Every rank calls this, and rank 0's reports
+// count. The numbers of other steps and of generations in `like` are ignored.
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop, const ShortRun& like = {});
 
