@@ -28,7 +28,7 @@ const Arguments kTrain{"train", "--model",         "tiny-llama", "--lora-rank", 
                        "1",     "--seq-len",       "32",         "--lr-schedule", "constant", "--device",
                        "cpu",   "--frozen-weights"};
 
-constexpr const char* kSeries = R"x({"title": "t", "series": [
+constexpr const char* kSeries = R"x({"title": "t", "source": "s", "series": [
   {"name": "frozen", "scenario": {"model": "tiny-llama", "hardware": "this-machine", "implementation": "ridgepoint",
    "workload": {"task": "train", "dtype": "fp32", "seq_len": 32, "lora_rank": 4}},
    "vary": {"workload.frozen_weights": ["int8", "nf4", "nf4_double"]}}]})x";
