@@ -161,7 +161,8 @@ TEST_CASE("what is measured runs in fp32, unless it is the type that the runs di
 }
 
 TEST_CASE("losses of runs are curves over their steps, beside the last one of each, which nothing predicts") {
-  const Lesson lesson = lesson_with(":set model=tiny-gpt\n:measure loss for workload.dtype: fp32, bf16, fp8");
+  const Lesson lesson = lesson_with(
+      ":set model=tiny-gpt, workload.seq_len=128\n:measure loss for workload.dtype: fp32, bf16, fp8");
   const Measurement& measurement = *measurement_of(lesson.steps[0]);
   const sim::Scenario scenario = scenario_at(lesson, 0);
   Predictions predictions;
