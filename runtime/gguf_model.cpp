@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/error.h"
-#include "sim/scenario/preset.h"
+#include "sim/preset_error.h"
 
 namespace runtime {
 namespace {
@@ -369,8 +369,9 @@ sim::Model model_from_gguf(const Gguf& file) {
   sim::Model model;
   try {
     model = sim::model_from_hugging_face_config(m.config.dump(), file.path().string());
-  } catch (const sim::PresetError& error) {
-    throw InputError(error.what());
+  } catch (const sim::FieldError& error) {
+    const std::string key = gguf_key_of(file, error.field);
+    throw InputError(file.path().string() + ": " + (key.empty() ? error.field : key) + " " + error.wrong);
   }
   const auto any_of = [&](std::initializer_list<const char*> tensors) {
     return std::ranges::any_of(tensors, [&](const char* name) { return file.find(name) != nullptr; });

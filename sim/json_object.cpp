@@ -74,7 +74,7 @@ std::string JsonObject::field(std::string_view key) const {
 }
 
 void JsonObject::fail(std::string_view key, const std::string& what) const {
-  throw PresetError(file_ + ": field \"" + excerpt(field(key)) + "\" " + what);
+  throw FieldError(file_, excerpt(field(key)), what);
 }
 
 bool JsonObject::has(std::string_view key) {

@@ -72,7 +72,7 @@ TEST_CASE("a size that no model has is refused by the key of a GGUF file") {
   const Result result = run({"predict", "--model", file});
   CAPTURE(result.err);
   CHECK(result.exit_code == kBadFile);
-  CHECK_THAT(result.err, contains(file + ": llama.context_length must be from 1 to"));
+  CHECK_THAT(result.err, contains(file + ": llama.context_length must be at least 1, but is 0"));
 }
 
 TEST_CASE("a preset that a scenario's file names and nobody has is refused by that file") {

@@ -99,7 +99,7 @@ TEST_CASE("quantising to fp8 makes the largest magnitude the format's largest va
       }
 }
 
-TEST_CASE("fp8 tensors of zeros have scale one, of tiny numbers the smallest normal one; NaN stays NaN") {
+TEST_CASE("fp8 tensors of zeros have scale one, of tiny numbers the smallest normal one, and NaN stays NaN") {
   constexpr float kSmallest = std::numeric_limits<float>::min();
   for (const Type format : kFormats) {
     CAPTURE(name_of(format));
