@@ -2,9 +2,8 @@
 //
 //   config.json, tokenizer.json        the model's shape; the tokenizer, where it came from a folder that has
 //   model-STEP.safetensors             parameters, fp32, under Hugging Face's names
-//   optimizer-STEP.safetensors         moments, and scales of frozen weights in fewer bits, fp32, under the
-//   plan's
-//                                      names and "/layer"
+//   optimizer-STEP.safetensors         moments, and scales of frozen weights in fewer bits, fp32, under
+//                                      the plan's names and "/layer"
 //   model.safetensors.index.json       names the above and holds step, seed and data position
 //
 // The index is written last, by an atomic rename: until then the folder is the previous checkpoint, and

@@ -1,6 +1,5 @@
 // The frozen weights of a plan as kernels take them: codes, and the buffers of scales beside them.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -27,10 +26,11 @@ bool is_frozen_weight(const sim::Plan& plan, sim::BufferId buffer);
 // The buffers beside a parameter: scales and, where they have scales themselves, those.
 std::vector<sim::BufferId> buffers_beside(const sim::Plan& plan, sim::BufferId parameter);
 
-// A frozen weight's memory on the host. Requires is_frozen_weight().
+// A frozen weight's memory on the host. Requires is_frozen_weight(). Move-only: weight() points into parts().
 class FrozenCopy {
  public:
   FrozenCopy(const sim::Plan& plan, sim::BufferId weight);
+  FrozenCopy(FrozenCopy&&) = default;
 
   struct Part {
     sim::BufferId buffer;

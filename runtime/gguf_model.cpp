@@ -191,9 +191,6 @@ void read_olmo2(Metadata& m) {
 void read_gpt2(Metadata& m) {
   m.config["activation_function"] = "gelu_new";
 }
-void read_bloom(Metadata& m) {
-  m.config.erase("n_embd");
-}
 void read_mpt(Metadata& m) {
   const std::int64_t width = m.integer("embedding_length"), inner = m.integer("feed_forward_length");
   if (width < 1 || inner % width != 0)
@@ -229,6 +226,7 @@ struct Architecture {
   void (*read)(Metadata&) = nullptr;
   bool interleaved = false;     // rotary halves, in the rows of queries and keys
   bool partly_rotated = false;  // heads may be
+  bool whole_yarn = true;       // YaRN's blend begins and ends at whole dimensions; files do not say
 };
 constexpr Architecture kArchitectures[] = {
     {"llama", "llama", read_llama, true},  // Mistral, Mixtral and SmolLM2 too
@@ -238,14 +236,14 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3", "qwen3"},
     {"qwen3moe", "qwen3_moe", read_qwen3_moe},
     {"deepseek2", "deepseek_v2", read_deepseek, false, true},
-    {"gpt-oss", "gpt_oss", read_gpt_oss},
+    {"gpt-oss", "gpt_oss", read_gpt_oss, false, false, false},
     {"gemma", "gemma"},
     {"gemma2", "gemma2", read_gemma2},
     {"gemma3", "gemma3_text", read_gemma3},
     {"olmo2", "olmo2", read_olmo2},
     {"gpt2", "gpt2", read_gpt2},
     {"gptneox", "gpt_neox", read_gpt_neox, false, true},
-    {"bloom", "bloom", read_bloom},
+    {"bloom", "bloom"},
     {"mpt", "mpt", read_mpt},
     {"falcon", "falcon", read_falcon},
 };
@@ -333,7 +331,7 @@ void read_rope(Metadata& m, const Architecture& architecture) {
     copy("rope.scaling.yarn_beta_slow", "beta_slow");
     copy("rope.scaling.attn_factor", "attention_factor");
     copy("rope.scaling.yarn_attn_factor", "attention_factor");
-    if (architecture.name == "gpt-oss") scaling["truncate"] = false;  // as its config.json says
+    scaling["truncate"] = architecture.whole_yarn;
   }
   m.config["rope_scaling"] = std::move(scaling);
 }

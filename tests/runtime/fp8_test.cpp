@@ -15,6 +15,7 @@
 #include "sim/report/metrics.h"
 #include "tests/kernels/fp8_reference.h"
 #include "tests/runtime/random_strategy.h"
+#include "tests/runtime/short_training.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -220,17 +221,10 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 runtime::TrainSettings settings_for(const TemporaryFolder& folder, std::int64_t steps) {
-  runtime::TrainSettings settings;
-  settings.steps = steps;
-  settings.learning_rate = 3e-3f;
-  settings.data = tests::write_tokens(folder.path());
-  settings.device.threads = 1;
-  return settings;
+  return tests::short_training(folder, steps, 3e-3f, 1);
 }
 
-sim::Report train(const sim::Scenario& scenario, const runtime::TrainSettings& settings) {
-  return runtime::train(scenario, tests::drawn(scenario.model), settings, {}, {});
-}
+using tests::train;
 
 }  // namespace
 

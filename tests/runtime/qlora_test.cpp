@@ -12,6 +12,7 @@
 #include "sim/plan/memory.h"
 #include "tests/runtime/llama_file.h"
 #include "tests/runtime/reference_device.h"
+#include "tests/runtime/short_training.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -29,12 +30,7 @@ sim::Scenario qlora(const sim::Model& model, sim::FrozenWeights stored) {
 }
 
 runtime::TrainSettings settings_for(const TemporaryFolder& folder, std::int64_t steps) {
-  runtime::TrainSettings settings;
-  settings.steps = steps;
-  settings.learning_rate = 3e-3f;
-  settings.data = tests::write_tokens(folder.path());
-  settings.device.threads = 2;
-  return settings;
+  return tests::short_training(folder, steps, 3e-3f, 2);
 }
 
 // Weights that are what the run's parameters stand for; adapters are drawn.

@@ -7,6 +7,7 @@
 #include "runtime/generate.h"
 #include "runtime/train.h"
 #include "tests/runtime/random_strategy.h"
+#include "tests/runtime/short_training.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -15,17 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 
 runtime::TrainSettings settings_for(const TemporaryFolder& folder, std::int64_t steps) {
-  runtime::TrainSettings settings;
-  settings.steps = steps;
-  settings.learning_rate = 1e-2f;
-  settings.data = tests::write_tokens(folder.path());
-  settings.device.threads = 1;
-  return settings;
+  return tests::short_training(folder, steps, 1e-2f, 1);
 }
 
-sim::Report train(const sim::Scenario& scenario, const runtime::TrainSettings& settings) {
-  return runtime::train(scenario, tests::drawn(scenario.model), settings, {}, {});
-}
+using tests::train;
 
 sim::Scenario in(sim::DType type, sim::Scenario scenario) {
   scenario.workload.dtype = type;

@@ -8,23 +8,17 @@
 #include "runtime/run.h"
 #include "sim/plan/recompute.h"
 #include "tests/runtime/random_strategy.h"
+#include "tests/runtime/short_training.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
 namespace {
 
 runtime::TrainSettings settings_for(const TemporaryFolder& folder, std::int64_t steps) {
-  runtime::TrainSettings settings;
-  settings.steps = steps;
-  settings.learning_rate = 3e-3f;
-  settings.data = tests::write_tokens(folder.path());
-  settings.device.threads = 2;
-  return settings;
+  return tests::short_training(folder, steps, 3e-3f, 2);
 }
 
-sim::Report train(const sim::Scenario& scenario, const runtime::TrainSettings& settings) {
-  return runtime::train(scenario, tests::drawn(scenario.model), settings, {}, {});
-}
+using tests::train;
 
 }  // namespace
 
